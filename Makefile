@@ -1,0 +1,44 @@
+# Each target sets up what it needs in .venv; PYTHON chooses the interpreter.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+RUNS ?= runs
+
+.PHONY: run test lint bench clean
+
+run: .venv/core
+	$(BIN)/vitlab train digits --runs $(RUNS)
+
+test: .venv/dev lint
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered -q
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/bench
+	$(BIN)/vitlab bench
+
+.venv/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "vitlab needs Python 3.11 or later")'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/core: .venv/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+# torchvision's wheel does not import beside a CPU torch; timm needs only its name, so it comes without dependencies.
+.venv/dev: .venv/core
+	$(PIP) --editable .[dev]
+	$(PIP) --no-deps timm torchvision
+	touch $@
+
+.venv/bench: .venv/dev
+	$(PIP) --editable .[bench]
+	$(PIP) --no-deps transformers vit-pytorch
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,37 @@
+"""Fill the README's result table from the records in results/: python scripts/update_readme.py."""
+
+import json
+import re
+from pathlib import Path
+from statistics import mean, stdev
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
+
+
+def row(record: dict) -> str:
+    """One line: what was trained, on what, how well with what spread, how fast."""
+    runs = record["runs"]
+    accuracies = [100 * run["test_accuracy"] for run in runs]
+    spread = f" ± {stdev(accuracies):.2f}" if len(runs) > 1 else ""
+    pictures, seconds = mean(run["images_per_second"] for run in runs), mean(run["train_seconds"] for run in runs)
+    return (
+        f"| [`{record['name']}`](results/{record['name']}.json) | {record['config']['data']['source']['kind']} "
+        f"| {runs[0]['parameters']:,} | {runs[0]['epochs']} | **{mean(accuracies):.2f} %**{spread} | {len(runs)} "
+        f"| {seconds:.0f} s | {pictures:,.0f} | {record['device']} | {record['date'][:10]} |"
+    )
+
+
+def table(folder: Path) -> str:
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    head = "| recipe | data | weights | epochs | test accuracy | seeds | training | pictures/s | device | date |"
+    return "\n".join([head, "|" + "---|" * 10, *map(row, records)]) + "\n"
+
+
+def updated(text: str) -> str:
+    return TABLE.sub(lambda found: found[1] + table(ROOT / "results") + found[2], text)
+
+
+if __name__ == "__main__":
+    readme = ROOT / "README.md"
+    readme.write_text(updated(readme.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,59 @@
+"""What the tests share: quick experiments, and processes that can be killed."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitlab import train
+
+if "gpu" not in sys.argv:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same bits everywhere are promised on the CPU
+os.environ["OMP_NUM_THREADS"] = "1"  # tiny models: threads cost more than they give, in children
+torch.set_num_threads(1)  # and here
+
+QUICK = (
+    "epochs=3", "data.limit=128", "batch=16", "patch=14", "width=16", "depth=2", "checkpoint=0", "warmup=0.5",
+)  # fmt: skip
+"""Overrides that make `digits` train in about a second, with a checkpoint after every step."""
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """Processes that start at once, with vitlab already imported, and may be killed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["vitlab", "torch._dynamo"])
+    return context
+
+
+@pytest.fixture
+def vitlab(tmp_path):
+    """The command line, as a user calls it, in an empty folder."""
+
+    def call(*words: str, status: int = 0, **options) -> subprocess.CompletedProcess:
+        done = subprocess.run(
+            [sys.executable, "-m", "vitlab", *map(str, words)],
+            check=False, cwd=tmp_path, capture_output=True, text=True, timeout=250, **options,
+        )  # fmt: skip
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+def refused(done: subprocess.CompletedProcess) -> str:
+    """The one line of a refusal; anything more is a failure."""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("vitlab: ")
+    return lines[0]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Path:
+    """A finished quick run that tests may read but not change."""
+    return train("digits", *QUICK, runs=tmp_path_factory.mktemp("runs"), quiet=True).folder

@@ -1,0 +1,152 @@
+"""Every kind the package offers, read from its unions, and small settings of each for the tests."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+from itertools import product
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vitlab.data import Source
+from vitlab.engine.optimisers import Optimiser
+from vitlab.model import Model, MultiScale, Network, Shape, ViT
+from vitlab.model.attention import Attention, Uniform
+from vitlab.model.blocks import Block
+from vitlab.model.heads import Head
+from vitlab.model.multiscale import JoinKind
+from vitlab.model.positions import Positions, Rotary
+from vitlab.model.tokens import Tokens
+from vitlab.objectives import Objective
+
+
+def members(union: Any) -> tuple[Any, ...]:
+    """The classes of a union; a union of one is the class itself."""
+    return get_args(union) if get_origin(union) is UnionType else (union,)
+
+
+ATTENTIONS, TOKENS, POSITIONS = members(Attention), members(Tokens), members(Positions)
+HEADS, JOINS, MODELS = members(Head), members(JoinKind), members(Model)
+SOURCES, OPTIMISERS, OBJECTIVES = members(Source), members(Optimiser), members(Objective)
+
+SHAPE = Shape(3, 8, 16)  # patches of 4 and of 8 divide it, and rows are not columns
+CLASSES = 5
+
+
+def names_of(kind: type) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
+def choices(settings: type, name: str) -> tuple[Any, ...]:
+    """The values a `Literal` setting may take."""
+    return get_args(get_type_hints(settings)[name])
+
+
+def kind_id(kind: Any) -> str:
+    return getattr(kind, "kind", str(kind))
+
+
+def each(kinds: Iterable[Any], name: str = "kind") -> pytest.MarkDecorator:
+    """Parametrise a test over kinds, named by their tag."""
+    return pytest.mark.parametrize(name, list(kinds), ids=kind_id)
+
+
+def small_tokens(kind: type, patch: int = 4) -> Any:
+    """A tokenizer's settings that fit SHAPE: patches of 4, and of 8 beside them where a kind takes several."""
+    sides = {"patch": patch, "patches": (patch, 2 * patch), "channels": 6}
+    return kind(**{name: sides[name] for name in names_of(kind) & set(sides)})
+
+
+def small_attention(kind: type, **wanted: Any) -> Any:
+    """An attention's settings with two heads and a squeeze to 5 where the kind has them, and what else is wanted."""
+    own = {"heads": 2, "k": 5} | wanted
+    return kind(**{name: own[name] for name in names_of(kind) & set(own)})
+
+
+def small_vit(**parts: Any) -> ViT:
+    plain = {"width": 16, "depth": 2, "tokens": small_tokens(TOKENS[0]), "attention": small_attention(ATTENTIONS[0])}
+    return ViT(**plain | parts)
+
+
+def small_multiscale(**parts: Any) -> MultiScale:
+    plain = {"width": 16, "depth": 2, "patches": (4, 8), "attention": small_attention(ATTENTIONS[0], heads=4)}
+    return MultiScale(**plain | parts)
+
+
+BLOCKS = [
+    Block(**{name: value})
+    for name in ("norm", "norm_kind", "activation")
+    for value in choices(Block, name)
+] + [Block(layer_scale=0.1), Block(mlp=2.0, epsilon=1e-3)]  # fmt: skip
+
+
+def fits(model: Any) -> bool:
+    """Whether attention and positions agree: rotary turns queries and keys, which uniform attention has not."""
+    return not (isinstance(model.positions, Rotary) and isinstance(model.attention, Uniform))
+
+
+def _every_model() -> Iterator[Any]:
+    """Each kind of each part once, in an otherwise plain model, and every pair of attention and positions."""
+    yield from (pytest.param(small_vit(tokens=small_tokens(kind)), id=f"tokens-{kind.kind}") for kind in TOKENS)
+    for kind, position in product(ATTENTIONS, POSITIONS):
+        model = small_vit(attention=small_attention(kind), positions=position())
+        if fits(model):
+            yield pytest.param(model, id=f"{kind.kind}-{position.kind}")
+    for index, block in enumerate(BLOCKS):
+        yield pytest.param(
+            small_vit(block=block), id=f"block-{index}-{block.norm}-{block.norm_kind}-{block.activation}"
+        )
+    for kind in HEADS:
+        yield pytest.param(small_vit(head=kind()), id=f"head-{kind.kind}")
+        yield pytest.param(small_vit(head=kind(), registers=2, final_norm=False), id=f"head-{kind.kind}-registers")
+    for kind, join in product(ATTENTIONS, JOINS):
+        model = small_multiscale(attention=small_attention(kind, heads=4), join=join())
+        yield pytest.param(model, id=f"join-{join.kind}-{kind.kind}")
+
+
+def _attention_variants() -> Iterator[Any]:
+    """Each kind plainly, with each of its options alone, and with all of them at once."""
+    options = {"bias": False, "project": False, "scale": "width", "qk_norm": True, "per_head": True, "dropout": 0.3}
+    for kind in ATTENTIONS:
+        plain = small_attention(kind)
+        own = {name: value for name, value in options.items() if name in names_of(kind)}
+        yield pytest.param(plain, id=kind.kind)
+        yield from (pytest.param(replace(plain, **{n: v}), id=f"{kind.kind}-{n}") for n, v in own.items())
+        yield pytest.param(replace(plain, **own), id=f"{kind.kind}-everything")
+
+
+EVERY_MODEL = list(_every_model())
+ATTENTION_VARIANTS = list(_attention_variants())
+
+
+def build(model: Any, shape: Shape = SHAPE, seed: int = 0) -> Network:
+    """The network, its weights moved off their start so that no norm, bias or scale is neutral."""
+    torch.manual_seed(seed)
+    network = model.build(shape, CLASSES)
+    shake(network)
+    return network
+
+
+@torch.no_grad()
+def shake(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        parameter.add_(torch.randn_like(parameter) * 0.1)
+
+
+def some_pictures(count: int = 3, shape: Shape = SHAPE, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, shape.channels, shape.height, shape.width, generator=generator)
+
+
+def shuffle_patches(pictures: Tensor, patch: int, order: Tensor) -> Tensor:
+    """The pictures with their patches laid in another order, by plain slicing."""
+    columns = pictures.shape[-1] // patch
+    moved = torch.empty_like(pictures)
+    for place, origin in enumerate(order.tolist()):
+        y, x = divmod(place, columns)
+        v, u = divmod(origin, columns)
+        taken = pictures[..., v * patch : (v + 1) * patch, u * patch : (u + 1) * patch]
+        moved[..., y * patch : (y + 1) * patch, x * patch : (x + 1) * patch] = taken
+    return moved

@@ -1,0 +1,135 @@
+"""The command line as a person meets it: what it says, and how it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import QUICK, refused
+from PIL import Image
+
+from vitlab import cli
+
+
+@pytest.fixture
+def say(capsys):
+    """The command line in this process: (exit status, what it printed, what it complained of)."""
+
+    def call(*words) -> tuple[int, str, str]:
+        status = 0
+        try:
+            cli.main(list(map(str, words)))
+        except SystemExit as end:
+            status = int(end.code or 0)
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("tran", "digits"), "did you mean 'train'"),
+        (("train",), "RECIPE"),
+        (("train", "digit"), "did you mean 'digits'"),
+        (("train", "digits", "--nam", "x"), "did you mean '--name'"),
+        (("train", "digits", "--name", "../x"), "no name for a run"),
+        (("train", "digits", "epochs"), "write name=value"),
+        (("train", "digits", "epochs=many"), "epochs must be a whole number, not 'many'"),
+        (("train", "digits", "epochs=-1"), "epochs must be 0 or more"),
+        (("train", "digits", "epocs=3"), "did you mean 'epochs'"),
+        (("train", "digits", "attention=sofmax"), "did you mean 'softmax'"),
+        (
+            ("train", "digits", "attention.dropout=0.1", "dropout=0.1"),
+            "could be model.attention.dropout or model.block",
+        ),
+        (
+            ("train", "digits", "patch=5"),
+            "patches of 5 do not divide pictures of 28×28: choose from 1, 2, 4, 7, 14, 28",
+        ),
+        (("train", "digits", "heads=5"), "5 heads do not divide a width of 64"),
+        (("train", "digits", "learning_rate=nan"), "learning_rate must be a number"),
+        (("train", "digits", "data.source=folder:nowhere"), "nowhere"),
+        (("train", "digits", "data.source=npz:nowhere.npz"), "nowhere.npz"),
+        (("train", "digits", "data.source=mnist", "--data", "nowhere"), "vitlab data get mnist"),
+        (("train", "digits", "--device", "warp"), "no device 'warp'"),
+        (("train", "nowhere.json"), "cannot read nowhere.json"),
+        (("resume", "nowhere"), "no run at nowhere"),
+        (("evaluate", "nowhere"), "no run at nowhere"),
+        (("predict", "nowhere", "a.png"), "no run at nowhere"),
+        (("data", "fetch"), "invalid choice 'fetch'"),
+        (("data", "get"), "name a data set"),
+        (("data", "get", "minst"), "did you mean 'mnist'"),
+        (("settings", "digits", "width=x"), "width must be a whole number"),
+    ],
+)
+def test_bad_input_gets_one_line_and_leaves_nothing(say, tmp_path, monkeypatch, words, expected):
+    monkeypatch.chdir(tmp_path)
+    status, _, complaint = say(*words)
+    assert status == 2
+    assert complaint.startswith("vitlab: ")
+    assert complaint.count("\n") == 1
+    assert expected in complaint
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_from_the_first_command_to_the_last(vitlab, tmp_path):
+    trained = vitlab("train", "digits", *QUICK)
+    assert "epoch 3/3" in trained.stdout
+    assert "95 % interval" in trained.stdout
+    assert {path.name for path in (tmp_path / "runs/digits").iterdir()} == {
+        "experiment.json", "data.json", "environment.json", "metrics.jsonl", "weights.safetensors",
+        "predictions.safetensors", "result.json", "report.html", "lock",
+    }  # fmt: skip
+    stated = json.loads((tmp_path / "runs/digits/result.json").read_text())["test_accuracy"]
+    assert json.loads(vitlab("evaluate", "runs/digits", "--as-json").stdout)["accuracy"] == stated
+    assert f"test accuracy {stated:.2%}" in vitlab("evaluate", "runs/digits").stdout
+    again = vitlab("train", "runs/digits/experiment.json", "--name", "again", "--quiet")
+    assert "epoch" not in again.stdout
+    same = [(tmp_path / "runs" / name / "weights.safetensors").read_bytes() for name in ("digits", "again")]
+    assert same[0][-1000:] == same[1][-1000:]
+    assert "digits-2" in vitlab("train", "digits", *QUICK, "epochs=1").stdout
+    assert "is there already" in refused(vitlab("train", "digits", *QUICK, "--name", "again", status=2))
+
+
+def test_predict_reads_any_picture(trained, say, tmp_path):
+    dark, light = tmp_path / "dark.png", tmp_path / "light.jpg"
+    digit = np.zeros((60, 40), np.uint8)
+    digit[10:50, 18:23] = 255
+    Image.fromarray(digit).save(dark)
+    Image.fromarray(255 - digit).convert("RGB").save(light)
+    status, printed, complaint = say("predict", trained, dark, light, "--top", "2")
+    assert (status, complaint) == (0, "")
+    assert [line.split(":")[0] for line in printed.splitlines()] == [str(dark), str(light)]
+    status, printed, complaint = say("predict", trained, light)
+    assert "--invert" in complaint
+    first = json.loads(say("predict", trained, dark, "--as-json")[1])
+    assert sum(first["probabilities"]) == pytest.approx(1, abs=1e-5)
+    assert sorted(first["classes"]) == list("0123456789")
+    (tmp_path / "no.png").write_text("not a picture")
+    status, printed, complaint = say("predict", trained, tmp_path / "no.png")
+    assert (status, complaint.count("\n")) == (2, 1)
+    assert say("predict", trained)[0] == 2
+
+
+def test_help_names_every_verb_and_recipe(say):
+    status, printed, _ = say("--help")
+    assert status == 0
+    assert all(verb in printed for verb in cli.VERBS)
+    assert "digits: " in printed
+    for verb in cli.VERBS:
+        status, printed, _ = say(verb, "--help")
+        assert status == 0
+        assert "(default: None)" not in printed
+
+
+def test_settings_show_values_choices_and_meanings(say):
+    printed = " ".join(say("settings", "digits", "attention=linformer")[1].split())
+    assert "model.attention.k" in printed
+    assert "softmax | linformer" in printed
+
+
+def test_data_list_names_every_set(say, tmp_path):
+    _, printed, _ = say("data", "list", "--data", tmp_path)
+    assert all(name in printed for name in ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100"))
+    assert say("data", "check", "digits")[0] == 0

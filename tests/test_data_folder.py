@@ -1,0 +1,312 @@
+"""The user's own folder of pictures: what is read, what is noted, what is refused."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitlab.data import Folder, read_picture
+from vitlab.data.folder import natural, parse_size
+from vitlab.errors import BadInput
+
+NOWHERE = Path("nowhere")
+
+
+def picture(
+    path: Path, colour: object = 128, mode: str = "L", size: tuple[int, int] = (8, 8), **options: object
+) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, colour).save(path, **options)
+    return path
+
+
+def classes(root: Path, count: int = 5, names: tuple[str, ...] = ("cat", "dog"), **options: object) -> Path:
+    for shade, name in enumerate(names):
+        for number in range(count):
+            picture(root / name / f"{number}.png", 40 * shade + number, **options)
+    return root
+
+
+def refusal(source: Folder) -> str:
+    with pytest.raises(BadInput) as caught:
+        source.load(NOWHERE)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_plain_folder_is_read_exactly(tmp_path: Path) -> None:
+    random = np.random.RandomState(0)
+    content = {name: random.randint(0, 256, (5, 6, 9, 3), np.uint8) for name in ("2", "10")}
+    for name, pictures in content.items():
+        (tmp_path / name).mkdir()
+        for number, pixels in enumerate(pictures):
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert loaded.classes == ("2", "10")
+    assert loaded.name == tmp_path.name
+    assert loaded.train.pictures.shape == (8, 3, 6, 9)
+    assert loaded.train.pictures.dtype == torch.uint8
+    assert loaded.test.labels.tolist() == [0, 1]
+    everything = [*loaded.train.pictures.numpy(), *loaded.test.pictures.numpy()]
+    labels = [*loaded.train.labels.tolist(), *loaded.test.labels.tolist()]
+    for label, name in enumerate(loaded.classes):
+        found = sorted(pixels.tobytes() for pixels, own in zip(everything, labels, strict=True) if own == label)
+        assert found == sorted(pixels.transpose(2, 0, 1).tobytes() for pixels in content[name])
+    assert loaded.notes == ("2 of 10 pictures held out for testing, 20% of each class",)
+    again = Folder(str(tmp_path)).load(NOWHERE)
+    assert torch.equal(again.test.pictures, loaded.test.pictures)
+
+
+@pytest.mark.parametrize("test", ["test", "val", "Valid", "validation"])
+def test_a_split_is_taken_as_it_is(tmp_path: Path, test: str) -> None:
+    classes(tmp_path / "train", 4)
+    classes(tmp_path / test, 2, ("dog",))
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert (len(loaded.train), len(loaded.test)) == (8, 2)
+    assert loaded.test.labels.tolist() == [1, 1]
+    assert loaded.notes == ()
+
+
+def test_what_lies_beside_a_split_is_noted(tmp_path: Path) -> None:
+    for name in ("train", "test", "val", "extra"):
+        classes(tmp_path / name, 2)
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert loaded.notes == ("left out beside train/: extra, val",)
+
+
+def test_train_without_test_is_held_out_and_a_class_may_be_called_train(tmp_path: Path) -> None:
+    loaded = Folder(str(classes(tmp_path / "a" / "train", 10).parent), test=0.3).load(NOWHERE)
+    assert (len(loaded.train), len(loaded.test)) == (14, 6)
+    loaded = Folder(str(classes(tmp_path / "b", 5, ("train", "tram")))).load(NOWHERE)
+    assert loaded.classes == ("train", "tram")
+
+
+def test_sizes_that_differ_are_scaled_to_the_median_and_cropped(tmp_path: Path) -> None:
+    picture(tmp_path / "a" / "1.png", size=(30, 20))
+    picture(tmp_path / "a" / "2.png", size=(26, 26))
+    picture(tmp_path / "b" / "3.png", size=(500, 10))
+    picture(tmp_path / "b" / "4.png", size=(26, 22))
+    loaded = Folder(str(tmp_path), test=0.5).load(NOWHERE)
+    assert loaded.train.pictures.shape[1:] == (
+        1,
+        24,
+        24,
+    )  # sides 10 20 22 26 26 26 30 500, median 26, to a multiple of 4
+    assert "pictures of 4 sizes scaled to cover 24×24 and cropped at the centre" in loaded.notes
+    picture(tmp_path / "a" / "5.png", size=(900, 900))
+    picture(tmp_path / "b" / "6.png", size=(800, 900))
+    picture(tmp_path / "b" / "7.png", size=(800, 900))
+    assert Folder(str(tmp_path), test=0.5).load(NOWHERE).train.pictures.shape[1:] == (1, 64, 64)
+    assert Folder(str(tmp_path), size="8x12").load(NOWHERE).train.pictures.shape[1:] == (1, 8, 12)
+
+
+def test_cropping_keeps_the_centre_and_the_aspect(tmp_path: Path) -> None:
+    pixels = np.zeros((10, 30), np.uint8)
+    pixels[:, 10:20] = 255
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    assert (read_picture(tmp_path / "wide.png", 1, 10, 10) == 255).all()
+    assert read_picture(tmp_path / "wide.png", 3, 5, 15).shape == (3, 5, 15)
+
+
+def test_channels_are_found_and_mixtures_are_noted(tmp_path: Path) -> None:
+    classes(tmp_path, 5)
+    assert Folder(str(tmp_path)).load(NOWHERE).train.pictures.shape[1] == 1
+    picture(tmp_path / "cat" / "colour.png", (255, 0, 0), "RGB")
+    mixed = Folder(str(tmp_path)).load(NOWHERE)
+    assert mixed.train.pictures.shape[1] == 3
+    assert "10 grey pictures read as colour" in mixed.notes
+    grey = Folder(str(tmp_path), channels=1).load(NOWHERE)
+    assert grey.train.pictures.shape[1] == 1
+    assert "1 colour picture read as grey" in grey.notes
+    assert "choose 1 (grey), 3 (colour) or 0" in refusal(Folder(str(tmp_path), channels=2))
+
+
+def pixel(path: Path, channels: int = 3, at: tuple[int, int] = (0, 0)) -> list[int]:
+    return read_picture(path, channels, 8, 8)[:, at[0], at[1]].tolist()
+
+
+def test_unusual_pictures_are_brought_to_eight_bits(tmp_path: Path) -> None:
+    assert pixel(picture(tmp_path / "alpha.png", (0, 0, 0, 0), "RGBA")) == [255, 255, 255]
+    assert pixel(picture(tmp_path / "half.png", (0, 0, 0, 128), "RGBA")) == [127, 127, 127]
+    assert pixel(picture(tmp_path / "grey-alpha.png", (0, 0), "LA"), 1) == [255]
+    assert pixel(picture(tmp_path / "bits.png", 1, "1"), 1) == [255]
+    assert pixel(picture(tmp_path / "print.jpg", (0, 0, 0, 0), "CMYK")) == [255, 255, 255]
+    deep = Image.fromarray(np.full((8, 8), 40000, np.uint16))
+    deep.save(tmp_path / "deep.png")
+    deep.save(tmp_path / "deep.tif")
+    assert pixel(tmp_path / "deep.png", 1) == pixel(tmp_path / "deep.tif", 1) == [round(40000 / 257)]
+    palette = Image.new("P", (8, 8), 1)
+    palette.putpalette([0, 0, 0, 10, 20, 30])
+    palette.save(tmp_path / "palette.png", transparency=0)
+    assert pixel(tmp_path / "palette.png") == [10, 20, 30]
+    first, second = Image.new("L", (8, 8), 50), Image.new("L", (8, 8), 200)
+    first.save(tmp_path / "moving.gif", save_all=True, append_images=[second])
+    assert pixel(tmp_path / "moving.gif", 1) == [50]
+
+
+def test_a_turned_photograph_is_set_upright(tmp_path: Path) -> None:
+    pixels = np.zeros((8, 16, 3), np.uint8)
+    pixels[:, :8] = 255  # the left half is white; turned by a quarter to the right it is the upper half
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for number, name in enumerate("aabb"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / name / f"{number}.png", exif=exif)
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert loaded.train.pictures.shape[1:] == (3, 16, 8)
+    assert (loaded.train.pictures[:, :, :8] == 255).all()
+    assert (loaded.train.pictures[:, :, 8:] == 0).all()
+
+
+def test_grey_palettes_count_as_grey_and_transparency_is_noted(tmp_path: Path) -> None:
+    for number, name in enumerate("aabb"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        palette = Image.new("P", (8, 8), 1)
+        palette.putpalette([0, 0, 0, 77, 77, 77])
+        palette.save(tmp_path / name / f"{number}.gif", transparency=1)
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert loaded.train.pictures.shape[1] == 1
+    assert (loaded.train.pictures == 255).all()
+    assert "4 transparent pictures laid over white" in loaded.notes
+
+
+def test_other_files_are_ignored_and_counted_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    classes(tmp_path)
+    for name in ("cat/notes.txt", "dog/Thumbs.db", "cat/.DS_Store", "cat/.hidden.png", "readme.md"):
+        (tmp_path / name).write_text("no picture")
+    picture(tmp_path / ".cache" / "x.png")
+    picture(tmp_path / "cat" / ".cache" / "x.png")
+    picture(tmp_path / "cat" / "deeper" / "UPPER.JPG")
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert loaded.classes == ("cat", "dog")
+    assert len(loaded.train) + len(loaded.test) == 11
+    assert "2 other files ignored" in loaded.notes
+
+
+def test_unreadable_pictures_are_refused_or_skipped_by_name(tmp_path: Path) -> None:
+    classes(tmp_path)
+    (tmp_path / "cat" / "page.png").write_text("<html>")
+    noisy = np.random.RandomState(0).randint(0, 256, (8, 8), np.uint8)
+    Image.fromarray(noisy).save(tmp_path / "dog" / "cut.png")
+    whole = (tmp_path / "dog" / "cut.png").read_bytes()
+    (tmp_path / "dog" / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "dog" / "empty.jpg").write_bytes(b"")
+    text = refusal(Folder(str(tmp_path)))
+    assert "pictures cannot be read (unreadable 'skip' leaves them out)" in text
+    assert "page.png (no picture format is recognised)" in text
+    assert "empty.jpg" in text
+    loaded = Folder(str(tmp_path), unreadable="skip").load(NOWHERE)
+    assert len(loaded.train) + len(loaded.test) == 10
+    note = next(note for note in loaded.notes if "skipped" in note)
+    assert note.startswith("3 pictures skipped: ")
+    assert all(name in note for name in ("page.png", "cut.png", "empty.jpg"))
+    (tmp_path / "cat" / "page.png").unlink()
+    (tmp_path / "dog" / "empty.jpg").unlink()
+    assert "1 picture cannot be read" in refusal(Folder(str(tmp_path)))  # cut.png has a good header
+    for path in (tmp_path / "cat").iterdir():
+        path.write_bytes(b"")
+    assert "no picture can be read in cat" in refusal(Folder(str(tmp_path), unreadable="skip"))
+    for path in (tmp_path / "dog").iterdir():
+        path.write_bytes(b"")
+    assert "no picture can be read" in refusal(Folder(str(tmp_path), unreadable="skip"))
+
+
+def test_a_decompression_bomb_is_unreadable(tmp_path: Path) -> None:
+    classes(tmp_path)
+    picture(tmp_path / "cat" / "bomb.png", 0, "1", (9500, 9500))
+    picture(tmp_path / "cat" / "worse.png", 0, "1", (14000, 14000))
+    text = refusal(Folder(str(tmp_path)))
+    assert "9500×9500 pixels are too many" in text
+    assert "worse.png" in text
+    with pytest.raises(BadInput, match="too many"):
+        read_picture(tmp_path / "cat" / "bomb.png", 1, 8, 8)
+
+
+def test_what_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
+    assert "no folder was given" in refusal(Folder())
+    assert "does not exist" in refusal(Folder(str(tmp_path / "missing")))
+    assert "is no folder" in refusal(Folder(__file__))
+    assert "empty of class folders" in refusal(Folder(str(tmp_path)))
+    classes(tmp_path, 5, ("only",))
+    assert "has 1 class folder: at least 2" in refusal(Folder(str(tmp_path)))
+    (tmp_path / "empty").mkdir()
+    assert f"{tmp_path / 'empty'} holds no pictures" in refusal(Folder(str(tmp_path)))
+    classes(tmp_path, 5)
+    (tmp_path / "empty").rmdir()
+    for share in (0.0, 1.0, -1.0):
+        assert "between 0 and 1" in refusal(Folder(str(tmp_path), test=share))
+
+
+def test_test_classes_must_be_training_classes(tmp_path: Path) -> None:
+    classes(tmp_path / "train", 3)
+    classes(tmp_path / "test", 1, ("cat", "bird"))
+    assert "classes that the training part lacks: bird" in refusal(Folder(str(tmp_path)))
+    (tmp_path / "test" / "bird").rename(tmp_path / "elsewhere")
+    (tmp_path / "test" / "cat" / "0.png").write_bytes(b"")
+    assert f"{tmp_path / 'test'}: no picture can be read" in refusal(Folder(str(tmp_path), unreadable="skip"))
+
+
+def test_a_class_of_one_picture_stays_for_training(tmp_path: Path) -> None:
+    classes(tmp_path, 5)
+    picture(tmp_path / "rare" / "1.png")
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert 2 in loaded.train.labels
+    assert 2 not in loaded.test.labels
+    assert "with one picture, so not tested: rare" in loaded.notes
+
+
+def test_links_that_loop_are_followed_once(tmp_path: Path) -> None:
+    classes(tmp_path)
+    (tmp_path / "cat" / "again").symlink_to(tmp_path / "cat")
+    (tmp_path / "cat" / "up").symlink_to(tmp_path / "cat")
+    (tmp_path / "self").symlink_to(tmp_path)
+    (tmp_path / "dog" / "round.txt").symlink_to(tmp_path / "dog" / "round.txt")
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert loaded.classes == ("cat", "dog")
+    assert len(loaded.train) + len(loaded.test) == 10
+    (tmp_path / "dog" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    assert "gone.png" in refusal(Folder(str(tmp_path)))
+
+
+def test_odd_names_are_read_and_shown_in_one_line(tmp_path: Path) -> None:
+    classes(tmp_path, 3, ("naïve 猫", "two\nlines", "%s {x}"))
+    raw = os.fsencode(tmp_path) + b"/bad\xff"
+    os.mkdir(raw)
+    for number in range(2):
+        picture(tmp_path / "spare.png").rename(os.fsdecode(raw + b"/%d.png" % number))
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert set(loaded.classes) == {"naïve 猫", r"two\nlines", "%s {x}", r"bad\udcff"}
+    for name in loaded.classes:
+        name.encode()
+    (tmp_path / "two\nlines" / "new\nline.png").write_text("no picture")
+    assert r"new\nline.png" in refusal(Folder(str(tmp_path)))
+
+
+def test_names_sort_naturally() -> None:
+    names = ["10", "2", "b2", "b10", "B3", "1²", "a", ""]
+    assert sorted(names, key=natural) == ["", "1²", "2", "10", "a", "b2", "B3", "b10"]
+
+
+def test_sizes_are_parsed_height_first() -> None:
+    assert parse_size("") is None
+    assert parse_size("32") == (32, 32)
+    assert parse_size("32x48") == (32, 48)
+    for wrong in ("0", "x", "32x", "32x48x3", "-3", "5000", "3.5", "３２"):
+        with pytest.raises(BadInput, match="no picture size"):
+            parse_size(wrong)
+
+
+def test_read_picture_refuses_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read as a picture"):
+        read_picture(tmp_path / "missing.png", 1, 8, 8)
+    with pytest.raises(BadInput, match="gives 1 channel or 3, not 2"):
+        read_picture(picture(tmp_path / "x.png"), 2, 8, 8)
+    Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(tmp_path / "float.tif")
+    with pytest.raises(BadInput, match="floating-point"):
+        read_picture(tmp_path / "float.tif", 1, 8, 8)
+    (tmp_path / "script.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n")
+    with pytest.raises(BadInput, match="no picture format is recognised"):
+        read_picture(tmp_path / "script.png", 1, 8, 8)

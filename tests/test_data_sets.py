@@ -1,0 +1,148 @@
+"""Splits, subsets, statistics and the embedded sample."""
+
+import hashlib
+import time
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitlab.data import Mnist, Part, Sample, Source, data_folder, hold_out, statistics, take
+from vitlab.data.dataset import split_test
+from vitlab.data.digits import SAMPLE, SAMPLE_DIGEST
+from vitlab.errors import BadInput
+
+labels_lists = st.lists(st.integers(0, 5), min_size=1, max_size=120)
+
+
+def numbered(labels: list[int]) -> Part:
+    """A part whose pictures are their own numbers."""
+    count = len(labels)
+    pictures = torch.arange(count, dtype=torch.int32).view(torch.uint8).reshape(count, 1, 2, 2)
+    return Part(pictures, torch.tensor(labels))
+
+
+def numbers(part: Part) -> list[int]:
+    return part.pictures.reshape(len(part), 4).view(torch.int32).flatten().tolist()
+
+
+@settings(deadline=None)
+@given(labels_lists, st.floats(0, 0.95), st.integers(0, 2**32 - 1))
+def test_hold_out_is_disjoint_complete_ordered_and_stratified(labels: list[int], fraction: float, seed: int) -> None:
+    part = numbered(labels)
+    rest, held = hold_out(part, fraction, seed)
+    assert sorted(numbers(rest) + numbers(held)) == list(range(len(labels)))
+    for side in (rest, held):
+        assert numbers(side) == sorted(numbers(side))
+        assert side.labels.tolist() == [labels[number] for number in numbers(side)]
+    for label in set(labels):
+        total, out = labels.count(label), held.labels.tolist().count(label)
+        assert total - out >= 1
+        assert abs(out - fraction * total) <= 1
+        assert fraction == 0 or total == 1 or out >= 1
+    again = hold_out(part, fraction, seed)
+    assert numbers(again[1]) == numbers(held)
+
+
+def test_hold_out_depends_on_the_seed_and_is_frozen() -> None:
+    part = numbered([number % 3 for number in range(30)])
+    assert numbers(hold_out(part, 0.3, 1)[1]) != numbers(hold_out(part, 0.3, 2)[1])
+    assert numbers(hold_out(part, 0.3, 0)[1]) == [4, 6, 8, 10, 11, 12, 16, 24, 26]
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
+def test_hold_out_refuses_impossible_shares(fraction: float) -> None:
+    with pytest.raises(BadInput, match="held-out share"):
+        hold_out(numbered([0, 1]), fraction)
+
+
+@settings(deadline=None)
+@given(labels_lists, st.data())
+def test_take_is_exact_ordered_proportional_and_deterministic(labels: list[int], data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, len(labels)))
+    part = numbered(labels)
+    taken = take(part, count, 3)
+    assert len(taken) == count
+    assert numbers(taken) == sorted(set(numbers(taken)))
+    assert numbers(take(part, count, 3)) == numbers(taken)
+    kinds = set(labels)
+    if count >= len(kinds):
+        assert set(taken.labels.tolist()) == kinds
+    for label in kinds:
+        assert abs(taken.labels.tolist().count(label) - count / len(labels) * labels.count(label)) <= len(kinds)
+
+
+@pytest.mark.parametrize("count", [0, 4, -1])
+def test_take_refuses_what_is_not_there(count: int) -> None:
+    with pytest.raises(BadInput, match="choose from 1 to 3"):
+        take(numbered([0, 1, 2]), count)
+
+
+def test_split_test_notes_single_pictures_and_refuses_when_none_can_go() -> None:
+    train, test, notes = split_test(numbered([0] * 10 + [1]), 0.2, ("many", "one"))
+    assert (len(train), len(test)) == (9, 2)
+    assert notes == ["2 of 11 pictures held out for testing, 20% of each class", "with one picture, so not tested: one"]
+    with pytest.raises(BadInput, match="no class has two pictures"):
+        split_test(numbered([0, 1]), 0.2, ("a", "b"))
+    with pytest.raises(BadInput, match="between 0 and 1"):
+        split_test(numbered([0, 0]), 0.0, ("a",))
+
+
+def test_statistics_agree_with_numpy_in_float64() -> None:
+    pictures = torch.randint(0, 256, (3000, 4, 7, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    pictures[:, 2] = 77
+    mean, deviation = statistics(Part(pictures, torch.zeros(3000, dtype=torch.int64)))
+    reference = pictures.numpy().astype(np.float64) / 255
+    np.testing.assert_allclose(mean, reference.mean(axis=(0, 2, 3)), rtol=1e-12)
+    expected = reference.std(axis=(0, 2, 3))
+    expected[2] = 1.0
+    np.testing.assert_allclose(deviation, expected, rtol=1e-9)
+
+
+def test_the_sample_is_the_stored_one_and_loads_at_once() -> None:
+    start = time.perf_counter()
+    loaded = Sample().load(Path("nowhere"))
+    assert time.perf_counter() - start < 1
+    total = hashlib.sha256()
+    with np.load(SAMPLE, allow_pickle=False) as arrays:
+        for name in ("train_pictures", "train_labels", "test_pictures", "test_labels"):
+            assert arrays[name].dtype == np.uint8
+            total.update(arrays[name].tobytes())
+    assert total.hexdigest() == SAMPLE_DIGEST
+    assert loaded.train.pictures.shape == (10_000, 1, 28, 28)
+    assert loaded.test.pictures.shape == (2_000, 1, 28, 28)
+    assert loaded.train.labels.dtype == torch.int64
+    # MNIST's own training part has 5421 fives, the fewest, and 6742 ones, the most, among 60,000.
+    counts = loaded.train.labels.bincount()
+    assert abs(counts[5] - 904) <= 1
+    assert abs(counts[1] - 1124) <= 1
+    assert SAMPLE.stat().st_size <= 2_500_000
+    assert (SAMPLE.parent / "README.md").is_file()
+
+
+@pytest.mark.skipif(
+    not Mnist.published.cache(data_folder()).exists(), reason="the full MNIST is not in the data folder"
+)
+def test_the_sample_is_taken_from_mnist() -> None:
+    full, sample = Mnist().load(data_folder()), Sample().load(data_folder())
+    for whole, kept in ((full.train, sample.train), (full.test, sample.test)):
+        again = take(whole, len(kept))
+        assert torch.equal(again.pictures, kept.pictures)
+        assert torch.equal(again.labels, kept.labels)
+
+
+def test_every_source_has_its_own_kind() -> None:
+    kinds = [source.kind for source in get_args(Source)]
+    assert kinds == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "npz"]
+
+
+def test_data_folder_is_the_given_one_or_the_variable_or_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITLAB_DATA", "somewhere")
+    assert data_folder(Path("here")) == Path("here")
+    assert data_folder() == Path("somewhere")
+    monkeypatch.setenv("VITLAB_DATA", "")
+    assert data_folder() == Path.home() / ".cache/vitlab/data"

@@ -1,0 +1,113 @@
+"""What the documents say is true: every command runs, every example works, every figure has a record."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from conftest import QUICK
+
+from vitlab import recipes
+from vitlab.settings import to_json
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BIN = Path(sys.executable).parent
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """The repository as a user has it, with its .venv and no runs."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for entry in ROOT.iterdir():
+        if entry.name not in ("runs", ".git", "tests"):
+            (folder / entry.name).symlink_to(entry)
+    if BIN.parent != ROOT / ".venv":  # the suite may also run in another environment that has vitlab
+        (folder / ".venv").unlink(missing_ok=True)
+        (folder / ".venv").symlink_to(BIN.parent)
+    return folder
+
+
+def run(words: str, folder: Path) -> str:
+    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    environment.pop("OMP_NUM_THREADS", None)
+    done = subprocess.run(
+        ["bash", "-ec", words], cwd=folder, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.timeout(900)
+def test_every_command_of_the_readme_runs(checkout):
+    commands = [line.partition("#")[0].strip() for block in blocks(README, "sh") for line in block.splitlines()]
+    assert commands[:2] == ["make run", "make test"]
+    assert "make test" in (ROOT / ".ci/run").read_text()  # the suite itself is not run inside itself
+    printed = run("make run", checkout)
+    accuracy = float(re.search(r"test accuracy ([\d.]+)%", printed)[1])
+    assert accuracy >= 97
+    assert (checkout / "runs/digits/report.html").stat().st_size < 1_000_000
+    for command in commands[2:]:
+        if command and not command.startswith("source"):
+            run(command, checkout)
+    assert "7" in run("vitlab predict runs/digits docs/seven.png --top 1", checkout)
+    for example in blocks(README, "python"):
+        run(f"{sys.executable} - <<'END'\n{example}\nEND", checkout)
+
+
+def test_the_contributing_example_is_a_true_kind(tmp_path):
+    """Apply the page to a copy of the package: the new kind trains, and passes the properties all kinds must have."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shutil.copytree(ROOT / "vitlab", tmp_path / "vitlab", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    path = tmp_path / "vitlab/model/attention.py"
+    union = "Attention = Softmax | Linformer | Uniform | Locality"
+    source = path.read_text(encoding="utf-8")
+    assert f"`{union} | Cosine`" in text
+    added = "\n\n".join(blocks(text, "python"))
+    path.write_text(source.replace(union, f"{added}\n\n{union} | Cosine"), encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    for words in (
+        ["-m", "vitlab", "train", "digits", *QUICK, "attention=cosine"],
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_model_attention.py", "-k", "cosine or Cosine"],
+    ):
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 3
+
+
+def test_the_readme_table_is_what_the_records_say():
+    spec = importlib.util.spec_from_file_location("update_readme", ROOT / "scripts/update_readme.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.updated(README) == README
+    assert README.count("results/") >= 2
+
+
+def test_every_recipe_states_what_its_record_says():
+    for name, module in recipes.names().items():
+        record = json.loads((ROOT / f"results/{name}.json").read_text(encoding="utf-8"))
+        stated = import_module(f"vitlab.recipes.{module}").__doc__
+        assert f"{100 * mean(run['test_accuracy'] for run in record['runs']):.2f} %" in stated
+        assert f"{len(record['runs'])} seeds" in stated
+        assert record["config"] == to_json(recipes.recipe(name)), "the record is of another configuration"
+
+
+def test_every_link_leads_somewhere():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert link.startswith("http") or (page.parent / link).exists(), f"{page.name}: {link}"

@@ -1,0 +1,149 @@
+"""Tokenizers against plain slicing and NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from kinds import TOKENS, each, shake, small_tokens, some_pictures
+from numpy.typing import NDArray
+
+from vitlab.model.layout import Grid, Shape
+from vitlab.model.tokens import ConvPatches, ConvStem, LinearPatches, SeveralScales, ShiftedPatches, Tokenizer
+
+WIDTH = 6
+OWN_PATCH_ONLY = {ConvPatches, LinearPatches, SeveralScales}  # kinds whose tokens see their own pixels and no others
+SHAPES = [Shape(1, 8, 16), Shape(3, 16, 8), Shape(5, 24, 8)]
+
+
+def make(settings, shape: Shape, seed: int = 0) -> Tokenizer:
+    torch.manual_seed(seed)
+    tokenizer = settings.build(shape, WIDTH)
+    shake(tokenizer)
+    return tokenizer
+
+
+def array(tensor) -> NDArray:
+    return tensor.detach().double().numpy()
+
+
+def cut(picture: NDArray, patch: int) -> list[NDArray]:
+    """(c, y, x) → its square patches, row by row."""
+    rows, columns = picture.shape[1] // patch, picture.shape[2] // patch
+    return [
+        picture[:, y * patch : (y + 1) * patch, x * patch : (x + 1) * patch]
+        for y in range(rows)
+        for x in range(columns)
+    ]
+
+
+@each(TOKENS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_tokens_count_the_patches_of_rectangles_of_any_channels(shape: Shape, kind) -> None:
+    tokenizer = make(small_tokens(kind), shape)
+    tokens = tokenizer(some_pictures(2, shape))
+    assert tokens.shape == (2, sum(grid.tokens for grid in tokenizer.grids), WIDTH)
+    sides = (4, 8) if len(tokenizer.grids) > 1 else (4,)
+    assert tokenizer.grids == tuple(Grid(shape.height // side, shape.width // side) for side in sides)
+
+
+@each(TOKENS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_pixels_of_a_patch_move_its_token_in_row_major_order(shape: Shape, kind) -> None:
+    tokenizer = make(small_tokens(kind), shape)
+    dark = some_pictures(1, shape)
+    before = tokenizer(dark)
+    start = 0
+    for grid in tokenizer.grids:
+        side = shape.height // grid.rows
+        for row in range(grid.rows):
+            for column in range(grid.columns):
+                lit = dark.clone()
+                lit[..., row * side : (row + 1) * side, column * side : (column + 1) * side] += 3
+                moved = (tokenizer(lit) - before).abs().amax(dim=-1)[0, start : start + grid.tokens] > 1e-5
+                own = row * grid.columns + column
+                assert moved[own]
+                if kind in OWN_PATCH_ONLY:
+                    assert moved.sum() == 1
+        start += grid.tokens
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("patch", [1, 4, 8])
+def test_conv_patches_are_linear_patches_with_reshaped_weights(patch: int, shape: Shape) -> None:
+    conv, linear = make(ConvPatches(patch), shape), make(LinearPatches(patch), shape, seed=1)
+    with torch.no_grad():
+        linear.embed.weight.copy_(conv.embed.weight.reshape(WIDTH, -1))
+        linear.embed.bias.copy_(conv.embed.bias)
+    pictures = some_pictures(2, shape)
+    torch.testing.assert_close(conv(pictures), linear(pictures), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("patch", [2, 4, 8])
+def test_linear_patches_are_a_dot_product_with_each_patch(patch: int) -> None:
+    shape = SHAPES[1]
+    tokenizer, pictures = make(LinearPatches(patch), shape), some_pictures(2, shape)
+    weight, bias = array(tokenizer.embed.weight), array(tokenizer.embed.bias)
+    expected = [[weight @ piece.ravel() + bias for piece in cut(picture, patch)] for picture in array(pictures)]
+    np.testing.assert_allclose(array(tokenizer(pictures)), expected, atol=1e-5)
+
+
+def shifted(picture: NDArray, down: int, right: int) -> NDArray:
+    """The picture moved by whole pixels, zeros where nothing came."""
+    moved = np.zeros_like(picture)
+    _, height, width = picture.shape
+    for y in range(height):
+        for x in range(width):
+            if 0 <= y - down < height and 0 <= x - right < width:
+                moved[:, y, x] = picture[:, y - down, x - right]
+    return moved
+
+
+@pytest.mark.parametrize(("patch", "step"), [(1, 1), (2, 1), (4, 2), (8, 4)])
+def test_shifted_patches_are_the_papers(patch: int, step: int) -> None:
+    shape = SHAPES[1]
+    tokenizer, pictures = make(ShiftedPatches(patch), shape), some_pictures(2, shape)
+    weight, bias = array(tokenizer.embed.weight), array(tokenizer.embed.bias)
+    gain, offset = array(tokenizer.norm.weight), array(tokenizer.norm.bias)
+    diagonals = [(-step, -step), (-step, step), (step, -step), (step, step)]
+    expected = []
+    for picture in array(pictures):
+        five = np.concatenate([picture, *(shifted(picture, down, right) for down, right in diagonals)])
+        rows = []
+        for piece in cut(five, patch):
+            x = piece.ravel()
+            normal = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * gain + offset
+            rows.append(weight @ normal + bias)
+        expected.append(rows)
+    np.testing.assert_allclose(array(tokenizer(pictures)), expected, atol=2e-5)
+
+
+def test_the_conv_stem_is_convolution_norm_gelu_patches() -> None:
+    shape = Shape(2, 4, 8)
+    tokenizer, pictures = make(ConvStem(patch=4, channels=3), shape), some_pictures(2, shape)
+    see, see_bias = array(tokenizer.see.weight), array(tokenizer.see.bias)
+    gain, offset = array(tokenizer.norm.weight)[:, None, None], array(tokenizer.norm.bias)[:, None, None]
+    weight, bias = array(tokenizer.embed.weight).reshape(WIDTH, -1), array(tokenizer.embed.bias)
+    expected = []
+    for picture in array(pictures):
+        padded = np.pad(picture, ((0, 0), (1, 1), (1, 1)))
+        seen = np.stack(
+            [
+                [[(see[d] * padded[:, y : y + 3, x : x + 3]).sum() + see_bias[d] for x in range(8)] for y in range(4)]
+                for d in range(3)
+            ]
+        )
+        seen = (seen - seen.mean()) / np.sqrt(seen.var() + 1e-5) * gain + offset
+        seen = seen * (1 + np.vectorize(math.erf)(seen / math.sqrt(2))) / 2
+        expected.append([weight @ piece.ravel() + bias for piece in cut(seen, 4)])
+    np.testing.assert_allclose(array(tokenizer(pictures)), expected, atol=2e-5)
+
+
+def test_several_scales_are_the_scales_one_after_another_with_weights_of_their_own() -> None:
+    shape = SHAPES[0]
+    tokenizer, pictures = make(SeveralScales((8, 4)), shape), some_pictures(2, shape)
+    parts = []
+    for patch, scale in zip((8, 4), tokenizer.scales, strict=True):
+        weight, bias = array(scale.embed.weight).reshape(WIDTH, -1), array(scale.embed.bias)
+        parts.append([[weight @ piece.ravel() + bias for piece in cut(picture, patch)] for picture in array(pictures)])
+    np.testing.assert_allclose(array(tokenizer(pictures)), np.concatenate(parts, axis=1), atol=1e-5)

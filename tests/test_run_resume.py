@@ -1,0 +1,222 @@
+"""A run may be killed at any instant and resumed to the same bits; what is damaged is named and left alone."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import QUICK, refused
+from safetensors.torch import load_file
+
+import vitlab
+from vitlab import open_run
+from vitlab.engine import loop
+from vitlab.engine.run import claim_run
+from vitlab.engine.storage import read_tensors, write_tensors
+
+
+def start(folder: Path, *overrides: str) -> None:
+    """Train or resume `folder`: what each process of these tests does."""
+    if (folder / "experiment.json").exists():
+        if not vitlab.open_run(folder).finished:  # a kill may come after the very last write
+            vitlab.resume(folder, quiet=True)
+    else:
+        vitlab.train("digits", *QUICK, *overrides, name=folder.name, runs=folder.parent, quiet=True)
+
+
+def bits(folder: Path) -> tuple[bytes, list[dict]]:
+    """Final weights, and the metrics without what the clock decides."""
+    tensors = load_file(folder / "weights.safetensors")
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["seconds"], line["images_per_second"]
+    return b"".join(tensors[name].numpy().tobytes() for name in sorted(tensors)), lines
+
+
+@pytest.mark.parametrize(
+    "extra", [(), ("optimiser=muon", "ema=0.9", "model.block.dropout=0.1", "mixup=1", "rotate=10")]
+)
+def test_the_same_seed_gives_the_same_bits(tmp_path, extra):
+    for name in ("first", "second"):
+        start(tmp_path / name, *extra)
+    start(tmp_path / "other", *extra, "seed=1")
+    assert bits(tmp_path / "first") == bits(tmp_path / "second")
+    assert bits(tmp_path / "first")[0] != bits(tmp_path / "other")[0]
+
+
+@pytest.mark.parametrize(
+    "extra", [("optimiser=adamw",), ("optimiser=muon", "ema=0.9", "model.block.dropout=0.1", "cutmix=1", "rotate=10")]
+)
+def test_killed_at_many_moments_it_ends_in_the_same_bits(tmp_path, processes, extra):
+    def run(folder: Path) -> float:
+        process = processes.Process(target=start, args=(folder, *extra))
+        began = time.monotonic()
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        return time.monotonic() - began
+
+    run(tmp_path / "warm")  # the first process also starts the server
+    whole = run(tmp_path / "whole")
+    expected = bits(tmp_path / "whole")
+    moments, kills, victim = random.Random(7), 0, 0
+    while kills < 20:
+        folder = tmp_path / f"victim-{victim}"
+        victim += 1
+        for _ in range(60):
+            process = processes.Process(target=start, args=(folder, *extra))
+            process.start()
+            process.join(moments.uniform(0.05, whole))
+            if process.exitcode is not None:
+                assert process.exitcode == 0
+                break
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            kills += 1
+        assert bits(folder) == expected
+        assert not list(folder.glob(".*.part*")) or (folder / "weights.safetensors").exists()
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, vitlab, kind):
+    words = [sys.executable, "-m", "vitlab", "train", "digits", *QUICK, "epochs=12", "checkpoint=1000"]
+    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    metrics = tmp_path / "runs/digits/metrics.jsonl"
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 2):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(kind)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error.count("\n") == 1
+    assert error.rstrip().endswith("go on with: vitlab resume runs/digits")
+    assert "test accuracy" in vitlab("resume", "runs/digits").stdout
+    vitlab("train", "digits", *QUICK, "epochs=12", "checkpoint=1000", "--name", "whole", "--quiet")
+    assert bits(tmp_path / "runs/digits") == bits(tmp_path / "runs/whole")
+
+
+@pytest.fixture
+def stopped(tmp_path, monkeypatch) -> Path:
+    """A run that stands in its second epoch."""
+    folder = tmp_path / "stopped"
+    asked = iter([False] * 10 + [True] * 10)
+
+    @contextmanager
+    def after_ten_steps():
+        yield lambda: next(asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "stop_requests", after_ten_steps)
+        with pytest.raises(loop.Stopped):
+            start(folder)
+    return folder
+
+
+@pytest.mark.parametrize("keep", [0, 1, 7, 8, 100, 0.5, 0.99])
+def test_a_cut_checkpoint_is_named_and_left_alone(stopped, keep):
+    path = stopped / "checkpoint.safetensors"
+    content = path.read_bytes()
+    cut = content[: int(len(content) * keep) if isinstance(keep, float) else keep]
+    path.write_bytes(cut)
+    before = (stopped / "metrics.jsonl").read_text()
+    with pytest.raises(vitlab.BadInput, match=r"checkpoint\.safetensors"):
+        start(stopped)
+    assert path.read_bytes() == cut
+    assert (stopped / "metrics.jsonl").read_text() == before
+
+
+def test_a_flipped_bit_is_noticed_and_the_good_file_goes_on(stopped, vitlab):
+    path = stopped / "checkpoint.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-100] + bytes([content[-100] ^ 4]) + content[-99:])
+    assert "checksum" in refused(vitlab("resume", stopped, status=2))
+    path.write_bytes(content)
+    vitlab("resume", stopped)
+
+
+def test_an_unreadable_checkpoint_is_named(stopped):
+    path = stopped / "checkpoint.safetensors"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(vitlab.BadInput, match=r"cannot read .*checkpoint\.safetensors"):
+        start(stopped)
+
+
+def test_a_full_disk_loses_nothing(stopped, vitlab):
+    """/dev/full answers every write with 'no space left', as a full disk does."""
+    before = (stopped / "checkpoint.safetensors").read_bytes()
+    (stopped / ".checkpoint.safetensors.part").symlink_to("/dev/full")
+    line = refused(vitlab("resume", stopped, status=2))
+    assert "the disk is full" in line
+    assert (stopped / "checkpoint.safetensors").read_bytes() == before
+    start(stopped)
+    start(stopped.with_name("whole"))
+    assert bits(stopped) == bits(stopped.with_name("whole"))
+
+
+def test_two_processes_never_share_a_folder(stopped, vitlab):
+    with open_run(stopped).hold():
+        assert "in use by another process" in refused(vitlab("resume", stopped, status=2))
+    start(stopped)
+
+
+def test_new_runs_never_share_a_folder(tmp_path):
+    taken = [claim_run(tmp_path, "run", exact=False).name for _ in range(3)]
+    assert taken == ["run", "run-2", "run-3"]
+    start(tmp_path / "mine")
+    with pytest.raises(vitlab.BadInput, match="is there already"):
+        vitlab.train("digits", *QUICK, name="mine", runs=tmp_path, quiet=True)
+
+
+def test_changed_pictures_are_noticed(tmp_path, vitlab):
+    rng = np.random.default_rng(0)
+    arrays = {"x_train": rng.integers(0, 255, (40, 8, 8), dtype=np.uint8), "y_train": np.arange(40) % 2}
+    np.savez(tmp_path / "own.npz", **arrays)
+    words = ("data.source=npz:own.npz", "patch=4", "width=8", "epochs=1", "heads=2", "--name", "own")
+    vitlab("train", "digits", *words)
+    (tmp_path / "runs/own/report.html").unlink()
+    arrays["x_train"][0, 0, 0] += 1
+    np.savez(tmp_path / "own.npz", **arrays)
+    assert "have changed" in refused(vitlab("resume", "runs/own", status=2))
+
+
+def test_a_loss_that_is_no_number_stops_with_the_step_and_the_last_good_checkpoint(tmp_path, vitlab):
+    line = refused(
+        vitlab("train", "digits", *QUICK, "optimiser=adamw", "learning_rate=1e30", "warmup=2.9", "clip=0", status=2)
+    )
+    assert "no longer a number at step" in line
+    step = int(line.split("checkpoint is step ")[1].split()[0])
+    tensors, facts = read_tensors(tmp_path / "runs/digits/checkpoint.safetensors")
+    assert facts["step"] == step
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+def test_a_finished_run_is_not_trained_again(trained, vitlab):
+    assert "is finished" in refused(vitlab("resume", trained, status=2))
+
+
+def test_a_run_can_be_moved(stopped, tmp_path):
+    start(tmp_path / "whole")
+    moved = Path(shutil.move(stopped, tmp_path / "moved"))
+    start(moved)
+    assert bits(moved) == bits(tmp_path / "whole")
+
+
+def test_tensors_survive_storage(tmp_path):
+    tensors = {
+        "bfloat16": torch.randn(3, 4).bfloat16(), "scalar": torch.tensor(1.5), "empty": torch.empty(0, 2),
+        "transposed": torch.randn(3, 4).T, "integers": torch.arange(5),
+    }  # fmt: skip
+    write_tensors(tmp_path / "t.safetensors", tensors, {"step": 3})
+    back, facts = read_tensors(tmp_path / "t.safetensors")
+    assert facts == {"step": 3}
+    assert all(torch.equal(back[name], tensor) and back[name].dtype == tensor.dtype for name, tensor in tensors.items())

@@ -1,0 +1,412 @@
+"""Settings: there and back through JSON, `name=value`, the list of them all, and refusals."""
+
+import ast
+import inspect
+import json
+import types
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kinds import ATTENTIONS, HEADS, JOINS, MODELS, OBJECTIVES, OPTIMISERS, POSITIONS, SOURCES, TOKENS, each, kind_id
+
+from vitlab.data import Arrays, Folder, Sample
+from vitlab.engine.optimisers import Muon
+from vitlab.errors import BadInput, choose
+from vitlab.experiment import Experiment
+from vitlab.model import MultiScale, ViT
+from vitlab.model.attention import Linformer, Softmax, Uniform
+from vitlab.model.heads import Mean
+from vitlab.model.positions import NoPositions, Rotary
+from vitlab.model.tokens import ConvStem, SeveralScales
+from vitlab.settings import comments, from_json, override, to_json, walk
+
+UNIONS = {
+    "attention": ATTENTIONS, "tokens": TOKENS, "positions": POSITIONS, "head": HEADS, "join": JOINS, "model": MODELS,
+    "source": SOURCES, "optimiser": OPTIMISERS, "objective": OBJECTIVES,
+}  # fmt: skip
+quickly = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@cache
+def any_of(wanted: Any) -> st.SearchStrategy:
+    """Every value a type allows; whole numbers from 1 and shares below 1 please every class's own checks."""
+    if get_origin(wanted) is types.UnionType:
+        return st.one_of([any_of(member) for member in get_args(wanted)])
+    if is_dataclass(wanted):
+        hints = get_type_hints(wanted)
+        return st.builds(wanted, **{field.name: any_of(hints[field.name]) for field in fields(wanted)})
+    if get_origin(wanted) is Literal:
+        return st.sampled_from(get_args(wanted))
+    if get_origin(wanted) is tuple:
+        return st.lists(any_of(get_args(wanted)[0]), max_size=4).map(tuple)
+    return {int: st.integers(1, 10**9), float: st.floats(0, 0.999), bool: st.booleans(), str: st.text(max_size=20)}[
+        wanted
+    ]
+
+
+def reachable(wanted: Any, seen: set[type] | None = None) -> set[type]:
+    """Every settings class that an experiment may hold."""
+    seen = set() if seen is None else seen
+    for member in get_args(wanted) if get_origin(wanted) is types.UnionType else (wanted,):
+        if is_dataclass(member) and member not in seen:
+            seen.add(member)
+            for hint in get_type_hints(member).values():
+                reachable(hint, seen)
+    return seen
+
+
+CLASSES = sorted(reachable(Experiment), key=lambda kind: kind.__name__)
+
+
+def refusal(call, *given: Any) -> str:
+    with pytest.raises(BadInput) as caught:
+        call(*given)
+    text = str(caught.value)
+    assert text
+    assert "\n" not in text
+    return text
+
+
+def test_the_walk_of_types_reaches_every_kind() -> None:
+    assert {kind for union in UNIONS.values() for kind in union} <= set(CLASSES)
+
+
+@pytest.mark.parametrize("name", UNIONS)
+def test_kinds_of_a_union_have_tags_of_their_own(name: str) -> None:
+    tags = [kind.kind for kind in UNIONS[name]]
+    assert len(set(tags)) == len(tags)
+    assert all(tag == tag.lower() and " " not in tag for tag in tags)
+
+
+@quickly
+@given(any_of(Experiment))
+def test_every_configuration_survives_json(experiment: Experiment) -> None:
+    text = json.dumps(to_json(experiment), allow_nan=False)
+    assert from_json(Experiment, json.loads(text)) == experiment
+
+
+@each([kind for union in UNIONS.values() for kind in union])
+def test_every_kind_survives_json_in_an_experiment(kind) -> None:
+    experiment = place(Experiment(), kind())
+    assert from_json(Experiment, json.loads(json.dumps(to_json(experiment)))) == experiment
+    assert f'"kind": "{kind.kind}"' in json.dumps(to_json(experiment))
+
+
+def place(experiment: Experiment, part: Any) -> Experiment:
+    """The experiment with a part put where its kind belongs."""
+    kind = type(part)
+    if kind in JOINS:
+        return replace(experiment, model=MultiScale(join=part))
+    for name in ("attention", "tokens", "positions", "head"):
+        if kind in UNIONS[name]:
+            return replace(experiment, model=replace(ViT(), **{name: part}))
+    if kind in SOURCES:
+        return replace(experiment, data=replace(experiment.data, source=part))
+    if kind in OPTIMISERS:
+        return replace(experiment, training=replace(experiment.training, optimiser=part))
+    return replace(experiment, **{"model" if kind in MODELS else "objective": part})
+
+
+def leaves(given: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of a JSON object's settings; a kind is its object's own path."""
+    for name, value in given.items():
+        if name == "kind":
+            yield path
+        elif isinstance(value, dict):
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name)
+
+
+@quickly
+@given(any_of(Experiment))
+def test_walk_lists_each_setting_once_with_what_it_means(experiment: Experiment) -> None:
+    entries = list(walk(experiment))
+    paths = [entry.path for entry in entries]
+    assert len(set(paths)) == len(paths)
+    assert set(paths) == set(leaves(to_json(experiment)))
+    for entry in entries:
+        assert entry.meaning, entry.path
+        assert entry.allowed, entry.path
+
+
+@quickly
+@given(any_of(Experiment))
+def test_every_setting_can_be_written_as_it_is(experiment: Experiment) -> None:
+    """Each `path=value` that states what is there already changes nothing."""
+    for entry in walk(experiment):
+        value = entry.value
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        assert override(experiment, [f"{'.'.join(entry.path)}={text}"]) == experiment
+
+
+def has_entry(wanted: Any) -> bool:
+    """Whether a field is listed itself: a value or a choice of kinds, not a part without kinds (Data, Block …)."""
+    is_part = is_dataclass(wanted) and not hasattr(wanted, "kind")
+    return not is_part
+
+
+@pytest.mark.parametrize("wanted", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_class_says_what_it_is_and_every_setting_what_it_means(wanted: type) -> None:
+    assert wanted.__doc__
+    assert not wanted.__doc__.startswith(f"{wanted.__name__}("), "the docstring is the one that dataclass makes up"
+    hints = get_type_hints(wanted)
+    written = {name: text for parent in reversed(wanted.__mro__[:-1]) for name, text in field_sources(parent).items()}
+    for field in fields(wanted):
+        if has_entry(hints[field.name]):
+            comment = written[field.name].rpartition("  # ")[2] if "  # " in written[field.name] else ""
+            assert len(comment) > 3, f"{wanted.__name__}.{field.name} has no comment"
+            assert comment.startswith(comments(wanted)[field.name]), "the help text is the comment"
+
+
+def field_sources(wanted: type) -> dict[str, str]:
+    """The lines that define each field of a class."""
+    lines = inspect.getsource(wanted).splitlines()
+    (definition,) = ast.parse("\n".join(lines)).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        node.target.id: "\n".join(lines[node.lineno - 1 : node.end_lineno])
+        for node in definition.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+
+
+@pytest.mark.parametrize("wanted", CLASSES, ids=lambda kind: kind.__name__)
+def test_settings_are_frozen_and_have_defaults(wanted: type) -> None:
+    part = wanted()
+    assert hash(part) == hash(wanted())
+    for field in fields(wanted):
+        with pytest.raises(AttributeError):
+            setattr(part, field.name, None)
+
+
+# Reading JSON.
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The default experiment as JSON, with one value replaced (or, for `...`, taken out)."""
+    given = json.loads(json.dumps(to_json(Experiment())))
+    *parents, last = path.split(".")
+    inner = given
+    for name in parents:
+        inner = inner[name]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[last] = value
+    return given
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("modle", {}, ["modle", "did you mean 'model'?"]),
+        ("model.widht", 3, ["the configuration.model", "widht", "did you mean 'width'?"]),
+        ("model.kind", "vitt", ["kind of the configuration.model", "vitt", "did you mean 'vit'?"]),
+        ("model.attention.kind", "linfomer", ["linfomer", "did you mean 'linformer'?", "softmax"]),
+        ("model.attention.kind", ..., ["model.attention", "no kind", "linformer", "softmax", "uniform"]),
+        ("model.attention.kind", 3, ["model.attention", "no kind"]),
+        ("model.attention.kind", ["softmax"], ["no kind"]),
+        ("model.attention.k", 4, ["model.attention", "'k'"]),
+        ("model.width", ..., ["the configuration.model", "lacks width"]),
+        ("training", ..., ["lacks training"]),
+        ("model.width", "64", ["model.width", "whole number", '"64"']),
+        ("model.width", 64.0, ["model.width", "whole number"]),
+        ("model.width", True, ["model.width", "whole number", "true"]),
+        ("model.width", None, ["model.width", "whole number", "null"]),
+        ("model.width", [64], ["model.width", "whole number"]),
+        ("model.width", {"of": 3}, ["model.width", "whole number"]),
+        ("model.final_norm", 1, ["model.final_norm", "yes | no"]),
+        ("model.final_norm", "yes", ["model.final_norm"]),
+        ("training.clip", "1", ["training.clip", "number"]),
+        ("training.clip", True, ["training.clip", "number", "true"]),
+        ("training.clip", float("nan"), ["training.clip", "number", "NaN"]),
+        ("training.clip", float("inf"), ["training.clip", "number", "Infinity"]),
+        ("training.clip", float("-inf"), ["training.clip", "-Infinity"]),
+        ("training.precision", "float16", ["training.precision", "auto | float32 | bfloat16", "float16"]),
+        ("training.precision", 32, ["training.precision"]),
+        ("training.precision", [], ["training.precision"]),
+        ("model", [], ["the configuration.model", "object", "[]"]),
+        ("model", None, ["the configuration.model", "object", "null"]),
+        ("model.block", "plain", ["model.block", "object", "plain"]),
+        ("model.block.kind", "block", ["model.block", "kind"]),
+        ("training.epochs", -1, ["epochs", "0 or more", "-1"]),
+        ("training.ema", 1.0, ["ema", "share"]),
+        ("seed", -1, ["seed", "0 or more"]),
+        ("augment.scale", 1.5, ["scale", "share"]),
+        ("objective.mixup", -0.5, ["mixup", "0 or more"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_configuration_is_refused_in_one_line(path: str, value: Any, words: list[str]) -> None:
+    text = refusal(from_json, Experiment, changed(path, value))
+    assert all(word in text for word in words), text
+
+
+@pytest.mark.parametrize("given", [None, 3, "x", [], [{}], True])
+def test_a_configuration_is_an_object(given: Any) -> None:
+    assert "object" in refusal(from_json, Experiment, given)
+
+
+@pytest.mark.parametrize("value", ["7,14", 7, [7, "x"], [7.0], [[7]], None, {"0": 7}])
+def test_a_list_of_numbers_is_just_that(value: Any) -> None:
+    given = to_json(SeveralScales()) | {"patches": value}
+    assert "patches" in refusal(from_json, SeveralScales, given)
+
+
+def test_a_whole_number_may_stand_for_a_number() -> None:
+    assert from_json(Experiment, changed("training.clip", 2)).training.clip == 2.0
+
+
+def test_the_given_object_is_left_as_it_was() -> None:
+    given = to_json(Experiment())
+    before = json.dumps(given)
+    from_json(Experiment, given)
+    assert json.dumps(given) == before
+
+
+def test_a_number_too_large_for_a_float_is_refused() -> None:
+    assert "clip" in refusal(from_json, Experiment, changed("training.clip", 10**400))
+
+
+@pytest.mark.parametrize("given", [{"a\nb": 1}, {"x" * 10_000: 1}], ids=["two-lines", "long"])
+def test_a_refusal_stays_one_short_line_whatever_was_given(given: dict[str, int]) -> None:
+    assert len(refusal(from_json, Experiment, to_json(Experiment()) | given)) < 1000
+
+
+# Overrides.
+
+
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        (["width=32"], {"width": 32}),
+        (["model.width=32"], {"width": 32}),
+        (["attention=linformer", "k=4"], {"attention": Linformer(k=4)}),
+        (["attention=linformer", "attention.k=4", "attention.heads=2"], {"attention": Linformer(heads=2, k=4)}),
+        (["heads=8", "attention=linformer"], {"attention": Linformer(heads=8)}),
+        (["bias=no", "heads=8", "attention=uniform"], {"attention": Uniform(bias=False)}),
+        (["bias=no", "attention=uniform", "attention=softmax"], {"attention": Softmax(bias=False)}),
+        (["attention=softmax:8"], {"attention": Softmax(heads=8)}),
+        (["tokens=conv-stem:7"], {"tokens": ConvStem(patch=7)}),
+        (["patch=7", "tokens=conv-stem"], {"tokens": ConvStem(patch=7)}),
+        (["tokens=several-scales:4,8"], {"tokens": SeveralScales((4, 8))}),
+        (["tokens=several-scales", "patches=2"], {"tokens": SeveralScales((2,))}),
+        (["tokens=several-scales", "patches=2,4,8,"], {"tokens": SeveralScales((2, 4, 8))}),
+        (["positions=none"], {"positions": NoPositions()}),
+        (["positions=rotary:50"], {"positions": Rotary(50.0)}),
+        (["head=mean"], {"head": Mean()}),
+        (["final_norm=no"], {"final_norm": False}),
+        (["final_norm=False"], {"final_norm": False}),
+        (["final_norm=no", "final_norm=YES"], {"final_norm": True}),
+        (["width=32", "width=48"], {"width": 48}),
+    ],
+)  # fmt: skip
+def test_overrides_change_what_they_name(assignments: list[str], expected: dict[str, Any]) -> None:
+    before = Experiment()
+    changed_experiment = override(before, assignments)
+    assert changed_experiment == replace(before, model=replace(ViT(), **expected))
+    assert before == Experiment()
+
+
+def test_overrides_reach_every_corner() -> None:
+    experiment = override(
+        Experiment(),
+        ["seed=3", "source=folder:my/pictures:1=2", "limit=50", "flip=yes", "learning_rate=1e-4", "warmup=.5",
+         "training.optimiser=muon", "matrix_rate=0.1", "label_smoothing=0.1", "decay=linear", "precision=float32"],
+    )  # fmt: skip
+    assert experiment.seed == 3
+    assert experiment.data.source == Folder(path="my/pictures:1=2")
+    assert experiment.data.limit == 50
+    assert experiment.augment.flip is True
+    assert experiment.training.optimiser == Muon(learning_rate=1e-4, matrix_rate=0.1)
+    assert (experiment.training.schedule.warmup, experiment.training.schedule.decay) == (0.5, "linear")
+    assert experiment.objective.label_smoothing == 0.1
+    assert experiment.training.precision == "float32"
+
+
+def test_a_switch_of_kind_keeps_the_fields_that_both_have() -> None:
+    experiment = override(Experiment(), ["source=folder:a", "test=0.3", "source=npz"])
+    assert experiment.data.source == Arrays(path="a", test=0.3)
+    assert override(experiment, ["source=digits"]).data.source == Sample()
+    multi = override(Experiment(), ["width=32", "depth=2", "attention=locality", "norm=after", "model=multi-scale"])
+    assert isinstance(multi.model, MultiScale)
+    assert (multi.model.width, multi.model.depth, multi.model.attention.kind) == (32, 2, "locality")
+    assert multi.model.block.norm == "after"
+
+
+@each([kind for union in UNIONS.values() for kind in union])
+def test_every_kind_can_be_chosen_by_its_tag(kind) -> None:
+    name = next(name for name, union in UNIONS.items() if kind in union)
+    first = ["model=multi-scale"] if name == "join" else []
+    chosen = override(Experiment(), [*first, f"{name}={kind.kind}"])
+    assert type(getattr_path(chosen, name)) is kind
+
+
+def getattr_path(experiment: Experiment, name: str) -> Any:
+    (path,) = [entry.path for entry in walk(experiment) if entry.path[-1] == name]
+    part: Any = experiment
+    for step in path:
+        part = getattr(part, step)
+    return part
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("width", ["'width'", "name=value"]),
+        ("--width", ["--width", "name=value"]),
+        ("widht=3", ["no setting called 'widht'", "did you mean 'width'?"]),
+        ("model.widht=3", ["model.widht", "did you mean 'model.width'?"]),
+        ("zzz=3", ["no setting called 'zzz'", "choose from", "width", "epochs"]),
+        ("=3", ["no setting called ''"]),
+        (".width=3", ["no setting called '.width'"]),
+        ("block=plain", ["no setting called 'block'"]),
+        ("dropout=0.1", ["dropout", "model.attention.dropout", "model.block.dropout", " or ", "more of the name"]),
+        ("scale=0.1", ["augment.scale", "model.attention.scale", " or "]),
+        ("attention=softmaxx", ["kind of attention", "softmaxx", "did you mean 'softmax'?", "uniform"]),
+        ("attention=", ["kind of attention", "softmax"]),
+        ("attention=softmax:many", ["heads", "whole number", "many"]),
+        ("width=wide", ["width", "whole number", "'wide'"]),
+        ("width=3.0", ["width", "whole number", "'3.0'"]),
+        ("width=", ["width", "whole number", "''"]),
+        ("clip=nan", ["clip", "number"]),
+        ("clip=inf", ["clip", "number"]),
+        ("clip=1e999", ["clip", "number"]),
+        ("clip=one", ["clip", "number", "'one'"]),
+        ("flip=maybe", ["flip", "maybe", "yes", "no"]),
+        ("flip=1", ["flip", "yes", "no"]),
+        ("norm=befor", ["norm", "befor", "did you mean 'before'?", "after", "none"]),
+        ("epochs=-1", ["epochs", "0 or more", "-1"]),
+        ("crop=-1", ["crop", "0 or more"]),
+        ("erase=1.5", ["erase", "share"]),
+        ("mixed=1.5", ["mixed", "share"]),
+        ("warmup=-1", ["warmup", "0 epochs or more"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_override_is_refused_in_one_line(assignment: str, words: list[str]) -> None:
+    text = refusal(override, Experiment(), [assignment])
+    assert all(word in text for word in words), text
+
+
+def test_a_wrong_part_of_a_list_is_refused() -> None:
+    assert "patches" in refusal(override, Experiment(), ["tokens=several-scales", "patches=7,x"])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in (*HEADS, *POSITIONS, *SOURCES) if not fields(kind)], ids=kind_id)
+def test_a_value_for_a_kind_without_settings_is_refused(kind) -> None:
+    name = next(name for name, union in UNIONS.items() if kind in union)
+    assert kind.kind in refusal(override, Experiment(), [f"{name}={kind.kind}:3"])
+
+
+def test_a_choice_names_the_nearest_and_lists_the_rest_while_they_are_few() -> None:
+    assert choose("b", ["a", "b"], "letter") == "b"
+    text = refusal(choose, "softmx", ["uniform", "softmax"], "attention")
+    assert text == "no attention called 'softmx': choose from softmax, uniform; did you mean 'softmax'?"
+    many = [f"name{number}" for number in range(30)]
+    assert "choose from" not in refusal(choose, "name31", many, "name")
+    assert "choose from" in refusal(choose, "zzz", many, "name")

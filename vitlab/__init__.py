@@ -1,0 +1,37 @@
+"""vitlab: a laboratory for Vision Transformers on small pictures."""
+
+import os
+
+# How long a waiting thread of GNU OpenMP spins; set before torch starts any. By default it spins 300,000 rounds,
+# and a step takes twenty times as long once another process wants a core; without spinning, small steps take three
+# times as long; this is near the best of both (docs/log.md).
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+
+from vitlab.engine.evaluation import Evaluation
+from vitlab.engine.run import Run, open_run
+from vitlab.errors import BadInput
+from vitlab.experiment import Experiment, Training
+from vitlab.lab import Prediction, evaluate, load_pictures, predict, resume, train
+from vitlab.model import MultiScale, Shape, ViT
+from vitlab.recipes import recipe
+from vitlab.settings import override
+
+__all__ = [
+    "BadInput",
+    "Evaluation",
+    "Experiment",
+    "MultiScale",
+    "Prediction",
+    "Run",
+    "Shape",
+    "Training",
+    "ViT",
+    "evaluate",
+    "load_pictures",
+    "open_run",
+    "override",
+    "predict",
+    "recipe",
+    "resume",
+    "train",
+]

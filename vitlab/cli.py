@@ -1,0 +1,272 @@
+"""The command line: one short function per verb."""
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from dataclasses import asdict
+from functools import partial, wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional
+
+from vitlab import data as data_sets
+from vitlab import lab, recipes
+from vitlab.bench import bench
+from vitlab.engine.loop import Stopped
+from vitlab.engine.run import Run, open_run
+from vitlab.errors import BadInput, choose
+from vitlab.settings import override, walk
+
+DataFolder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
+RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Device = Annotated[str, tyro.conf.arg(metavar="DEVICE")]
+out = Console(highlight=False, soft_wrap=True)
+
+
+def train(
+    recipe: Positional[str],
+    settings: Positional[tuple[str, ...]] = (),
+    /,
+    *,
+    name: RunName = None,
+    runs: Path = Path("runs"),
+    data: DataFolder = None,
+    device: Device = "auto",
+    quiet: bool = False,
+) -> None:
+    """Train a recipe, and leave a run folder with weights, metrics and report.
+
+    Args:
+        recipe: A recipe, such as digits, or a configuration file, such as runs/digits/experiment.json.
+        settings: Changes to it, such as epochs=5 attention=linformer; 'vitlab settings' lists them all.
+        name: Name of the run; left out, the recipe's, with a number if that is taken.
+        runs: Folder of the runs.
+        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
+        device: auto, cpu or cuda.
+        quiet: Print only the result.
+    """
+    started = lab.train(recipe, *settings, name=name, runs=runs, data=data, device=device, quiet=quiet, begun=announce)
+    show_result(started)
+
+
+def resume(run: Positional[Path], /, data: DataFolder = None, device: Device = "auto", quiet: bool = False) -> None:
+    """Go on with a stopped run, to the same result as if it had never stopped.
+
+    Args:
+        run: The run's folder.
+        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
+        device: auto, cpu or cuda.
+        quiet: Print only the result.
+    """
+    show_result(lab.resume(run, data=data, device=device, quiet=quiet, begun=announce))
+
+
+def evaluate(run: Positional[Path], /, data: DataFolder = None, device: Device = "auto", as_json: bool = False) -> None:
+    """Read a run's test part with its trained model.
+
+    Args:
+        run: The run's folder.
+        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
+        device: auto, cpu or cuda.
+        as_json: Print one JSON object.
+    """
+    result = lab.evaluate(run, data=data, device=device)
+    low, high = result.interval
+    if as_json:
+        print(
+            json.dumps(
+                {"accuracy": result.accuracy, "low": low, "high": high, "loss": result.loss, "count": result.count}
+            )
+        )
+        return
+    show_accuracy(result.accuracy, low, high, result.count)
+    card = open_run(run).card
+    confusion = result.confusion()
+    worst = sorted(range(len(card.classes)), key=lambda i: float(confusion[i, i] / confusion[i].sum().clamp(min=1)))
+    for i in worst[:3]:
+        out.print(f"  {card.classes[i]}: {int(confusion[i, i])} of {int(confusion[i].sum())} right", markup=False)
+
+
+def predict(
+    run: Positional[Path],
+    pictures: Positional[tuple[Path, ...]],
+    /,
+    top: int = 3,
+    invert: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Say what is on your pictures.
+
+    Args:
+        run: The run's folder.
+        pictures: Picture files; each is fitted to the size the model learned on.
+        top: How many classes to name for each picture.
+        invert: Swap dark and light first: MNIST's digits are white on black.
+        as_json: Print one JSON object for each picture.
+    """
+    if not pictures:
+        raise BadInput("no picture given: write vitlab predict RUN PICTURE…")
+    if not invert and looks_inverted(run, pictures):
+        print("vitlab: dark and light seem swapped against the training pictures; try --invert", file=sys.stderr)
+    for found in lab.predict(run, pictures, invert=invert):
+        if as_json:
+            print(json.dumps(asdict(found), ensure_ascii=False))
+            continue
+        named = zip(found.classes[: max(top, 1)], found.probabilities, strict=False)
+        out.print(f"{found.picture}: " + ", ".join(f"{label} {share:.1%}" for label, share in named), markup=False)
+
+
+def looks_inverted(run: Path, pictures: tuple[Path, ...]) -> bool:
+    """Whether the negatives of these pictures would be nearer to the training pictures in mean brightness."""
+    normal, swapped = (abs(float(lab.load_pictures(run, pictures[:1], invert).mean())) for invert in (False, True))
+    return swapped + 1 < normal
+
+
+def data(
+    action: Positional[Literal["list", "get", "check"]],
+    names: Positional[tuple[str, ...]] = (),
+    /,
+    data: DataFolder = None,
+) -> None:
+    """List the data sets, fetch one, or verify what is there.
+
+    Args:
+        action: What to do: list them all, get them, or check that every pixel is right.
+        names: Data sets, such as mnist fashion-mnist cifar10 cifar100.
+        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
+    """
+    folder = data_sets.data_folder(data)
+    if action == "list":
+        for line in data_sets.available(folder):
+            out.print(data_sets.describe(line), markup=False)
+        out.print(
+            "Your own pictures: data.source=folder:PATH (one folder per class) or data.source=npz:FILE", markup=False
+        )
+        return
+    if not names:
+        raise BadInput(f"name a data set: vitlab data {action} mnist")
+    for name in names:
+        if action == "get":
+            data_sets.get(name, folder, lambda line: out.print(line, markup=False))
+        out.print(data_sets.check(name, folder), markup=False)
+
+
+def settings(recipe: Positional[str] = "digits", settings: Positional[tuple[str, ...]] = (), /) -> None:
+    """Show every setting of a recipe: its value, what it may be, and what it means.
+
+    Args:
+        recipe: A recipe or a configuration file.
+        settings: Changes to it as setting=value; a part's own settings follow its kind.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("setting", "value", "may be", "meaning"):
+        table.add_column(heading, overflow="fold")
+    for entry in walk(override(recipes.recipe(recipe), list(settings))):
+        value = ",".join(map(str, entry.value)) if isinstance(entry.value, tuple) else str(entry.value)
+        value = {"True": "yes", "False": "no"}.get(value, value)
+        table.add_row(".".join(entry.path), value, entry.allowed, entry.meaning)
+    out.print(table, markup=False)
+
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "train": train,
+    "resume": resume,
+    "evaluate": evaluate,
+    "predict": predict,
+    "data": data,
+    "settings": settings,
+    "bench": bench,
+}
+
+DESCRIPTION = """A laboratory for Vision Transformers on small pictures.
+
+Begin with 'vitlab train digits'. Recipes:
+"""
+
+
+def announce(run: Run) -> None:
+    """What is about to be trained, in two lines."""
+    card = run.card
+    weights = sum(parameter.numel() for parameter in run.build().parameters())
+    out.print(f"{run.folder}: {weights:,} weights, {card.train:,} pictures of {card.name} to learn", markup=False)
+    for note in card.notes:
+        out.print(f"  note: {note}", markup=False)
+
+
+def show_result(run: Run) -> None:
+    result = run.result
+    show_accuracy(result["test_accuracy"], result["low"], result["high"], result["count"])
+    out.print(f"trained in {result['train_seconds']:.1f} s; open {run.report}", markup=False)
+
+
+def show_accuracy(accuracy: float, low: float, high: float, count: int) -> None:
+    out.print(f"test accuracy {accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {count:,} pictures)", style="bold")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a verb; bad input ends in one line and exit status 2."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        run_verb(words)
+    except BadInput as problem:
+        print(f"vitlab: {' '.join(str(problem).split())}", file=sys.stderr)
+        sys.exit(2)
+    except Stopped as stop:
+        print(f"vitlab: {stop}", file=sys.stderr)
+        sys.exit(130)
+    except KeyboardInterrupt:
+        print("vitlab: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing more to say
+
+
+def run_verb(words: list[str]) -> None:
+    if words and not words[0].startswith("-"):
+        choose(words[0], VERBS, "verb")
+    description = DESCRIPTION + "\n".join(f"  {name}: {recipes.summary(name)}" for name in recipes.names())
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            call = tyro.extras.subcommand_cli_from_dict(
+                {name: deferred(verb) for name, verb in VERBS.items()},
+                prog="vitlab",
+                description=description,
+                args=words or ["--help"],
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
+            )
+    except SystemExit as end:
+        if end.code:
+            raise BadInput(one_line(complaint.getvalue())) from None
+        raise
+    call()
+
+
+def deferred(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """The verb with its arguments read but not yet run, so that only the parser's complaints are caught."""
+
+    @wraps(verb)
+    def bind(*given: Any, **named: Any) -> Callable[[], Any]:
+        return partial(verb, *given, **named)
+
+    return bind
+
+
+def one_line(framed: str) -> str:
+    """The first paragraph of the parser's framed message, and its best guess at what was meant."""
+    lines = [line.strip("│╭╮╰╯ ") for line in framed.splitlines()[1:]]
+    paragraphs = [part.strip() for part in re.split(r"[─-]{4,}", " ".join(lines)) if part.strip()]
+    guess = re.search(r"Perhaps you meant: (--[\w-]+)", " ".join(paragraphs))
+    return paragraphs[0] + (f"; did you mean '{guess[1]}'?" if guess else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A data set in memory: uint8 pictures and labels, the ways to split them, and their statistics."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitlab.errors import BadInput
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Pictures, uint8 (n, c, y, x), and their labels, int64 (n,)."""
+
+    pictures: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """A named data set: its class names, its training and test parts, and what was decided while reading it."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: Part
+    test: Part
+    notes: tuple[str, ...] = ()  # for the user: "3 pictures skipped: a.png, ...", "resized to 32×32"
+
+
+def hold_out(part: Part, fraction: float, seed: int = 0) -> tuple[Part, Part]:
+    """Split into (rest, held out): the same share of every class, at least one picture of each class in the rest."""
+    if not 0 <= fraction < 1:
+        raise BadInput(f"a held-out share of {fraction:g} was asked for: it must be at least 0 and below 1")
+    labels = part.labels.cpu().numpy()
+    held = np.zeros(len(labels), dtype=bool)
+    if fraction > 0:
+        for members in _shuffled_classes(labels, seed):
+            wanted = max(1, round(fraction * len(members)))
+            held[members[: min(wanted, len(members) - 1)]] = True
+    return _pick(part, np.flatnonzero(~held)), _pick(part, np.flatnonzero(held))
+
+
+def split_test(part: Part, fraction: float, classes: Sequence[str]) -> tuple[Part, Part, list[str]]:
+    """Hold out a test part where the data has none: (training part, test part, notes for the user)."""
+    if not 0 < fraction < 1:
+        raise BadInput(f"a test share of {fraction:g} was asked for: it must lie between 0 and 1")
+    train, test = hold_out(part, fraction)
+    if not len(test):
+        raise BadInput("no class has two pictures, so none can be held out for testing: add pictures or a test part")
+    notes = [f"{len(test)} of {len(part)} pictures held out for testing, {fraction:.0%} of each class"]
+    tested = set(test.labels.tolist())
+    single = [name for label, name in enumerate(classes) if label not in tested]
+    if single:
+        notes.append(f"with one picture, so not tested: {', '.join(single)}")
+    return train, test, notes
+
+
+def take(part: Part, count: int, seed: int = 0) -> Part:
+    """Keep `count` pictures, each class in proportion and, where `count` allows, present; the order is kept."""
+    if not 1 <= count <= len(part):
+        raise BadInput(f"{count} pictures were asked for: choose from 1 to {len(part)}")
+    labels = part.labels.cpu().numpy()
+    # The k-th of a class of m pictures enters at share k/m, so any threshold takes the same share of every class.
+    entry = np.empty(len(labels))
+    for members in _shuffled_classes(labels, seed):
+        entry[members] = np.arange(len(members)) / len(members)
+    chosen = np.lexsort((labels, entry))[:count]
+    return _pick(part, np.sort(chosen))
+
+
+def statistics(part: Part) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, on the 0..1 scale; a constant channel's deviation is given as 1."""
+    channels = part.pictures.shape[1]
+    total = torch.zeros(channels, dtype=torch.float64)
+    squares = torch.zeros(channels, dtype=torch.float64)
+    for chunk in part.pictures.split(1024):
+        # A row of up to 258 pixels sums exactly in float32; rows are then added in float64.
+        rows = chunk.float()
+        total += rows.sum(dim=3).double().sum(dim=(0, 2)).cpu()
+        squares += torch.linalg.vecdot(rows, rows, dim=3).double().sum(dim=(0, 2)).cpu()
+    pixels = part.pictures.numel() / channels
+    mean = total / pixels
+    deviation = (squares / pixels - mean**2).clamp(min=0).sqrt()
+    deviation = torch.where(deviation < 1e-4, 255.0, deviation)
+    return tuple((mean / 255).tolist()), tuple((deviation / 255).tolist())
+
+
+def _shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
+    """The indices of each class in turn, shuffled by `seed`."""
+    # RandomState's stream is frozen by NumPy, so a split stays the same from one release to the next.
+    random = np.random.RandomState(seed)
+    return [random.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+
+
+def _pick(part: Part, indices: np.ndarray) -> Part:
+    chosen = torch.from_numpy(indices).to(part.labels.device)
+    return Part(part.pictures[chosen], part.labels[chosen])

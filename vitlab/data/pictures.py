@@ -1,0 +1,112 @@
+"""A picture file → a uint8 tensor of the wanted size and channels, the same way for training and prediction."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from vitlab.data.words import one_line, shown
+from vitlab.errors import BadInput
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".jpe", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
+# Recognised by content, whatever the suffix says; formats that start another program, such as EPS, stay out.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "PPM", "WEBP")
+GREY = frozenset(("1", "L", "LA", "La"))
+QUARTER_TURNED = frozenset((5, 6, 7, 8))  # the EXIF orientations that swap height and width
+ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a picture file says of itself before its pixels are read."""
+
+    height: int
+    width: int
+    grey: bool
+    transparent: bool
+
+
+def read_picture(path: Path, channels: int, height: int, width: int) -> Tensor:
+    """Read a picture as uint8 (c, y, x): upright, over white, scaled to cover the size and cropped at the centre."""
+    with silent_pillow():
+        try:
+            return torch.from_numpy(decode(path, channels, height, width))
+        except Unreadable as error:
+            raise BadInput(f"{shown(path)} cannot be read as a picture: {error}") from None
+
+
+class Unreadable(Exception):
+    """A file that cannot be read as a picture, with the reason."""
+
+
+@contextmanager
+def silent_pillow() -> Iterator[None]:
+    """Keep Pillow's warnings about odd files off the terminal; it is set once, outside any thread pool."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def read_header(path: Path) -> Header:
+    """Read the size, as seen upright, and whether the picture is grey or transparent."""
+    with _opened(path) as picture:
+        width, height = picture.size
+        if picture.getexif().get(ORIENTATION) in QUARTER_TURNED:
+            width, height = height, width
+        return Header(height, width, _is_grey(picture), picture.has_transparency_data)
+
+
+def decode(path: Path, channels: int, height: int, width: int) -> np.ndarray:
+    """Decode the first frame to uint8 (c, y, x)."""
+    if channels not in (1, 3):
+        raise BadInput(f"a picture file gives 1 channel or 3, not {channels}")
+    with _opened(path) as opened:
+        picture = _eight_bits(ImageOps.exif_transpose(opened))
+        if picture.has_transparency_data:
+            layer = picture.convert("RGBA")
+            picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+        picture = picture.convert("L" if channels == 1 else "RGB")
+        if picture.size != (width, height):
+            picture = ImageOps.fit(picture, (width, height), Image.Resampling.BICUBIC)
+        pixels = np.array(picture)
+    return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    try:
+        with Image.open(path, formats=FORMATS) as picture:
+            if Image.MAX_IMAGE_PIXELS and picture.width * picture.height > Image.MAX_IMAGE_PIXELS:
+                raise Unreadable(f"{picture.width}×{picture.height} pixels are too many")
+            yield picture
+    except (Unreadable, BadInput):
+        raise
+    except Image.UnidentifiedImageError:
+        raise Unreadable("no picture format is recognised") from None
+    except Exception as error:  # Pillow's readers raise almost anything on a broken file
+        raise Unreadable(one_line(error)) from None
+
+
+def _is_grey(picture: Image.Image) -> bool:
+    if picture.mode in ("P", "PA"):
+        colours = np.array(picture.getpalette("RGB") or [0, 0, 0]).reshape(-1, 3)
+        return bool((colours == colours[:, :1]).all())
+    return picture.mode in GREY or picture.mode.startswith("I")
+
+
+def _eight_bits(picture: Image.Image) -> Image.Image:
+    """Bring 16-bit grey values to 8 bits, 65535 → 255; Pillow's own conversion would clip them."""
+    if picture.mode == "F":
+        raise Unreadable("its pixels are floating-point numbers")
+    if not picture.mode.startswith("I"):
+        return picture
+    values = np.asarray(picture)
+    if values.min() < 0 or values.max() > 65535:
+        raise Unreadable("its pixels are 32-bit numbers")
+    return Image.fromarray(np.rint(values / 257).astype(np.uint8))

@@ -1,0 +1,95 @@
+"""A data set made ready for a run: split, limited, described by a card, and moved to the training device."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor, device, tensor
+
+from vitlab.data import Sample, Source
+from vitlab.data.dataset import DataSet, Part, hold_out, statistics, take
+from vitlab.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which pictures to learn from, and how many to hold out for choices."""
+
+    source: Source = field(default_factory=Sample)  # a known data set, or your own as folder:PATH or npz:PATH
+    validation: float = 0.1  # share of the training part held out for choices; 0 trains on everything
+    limit: int = 0  # learn from this many pictures only, drawn evenly over the classes; 0: all
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model must know of its data: sizes, classes, how to normalise, and a fingerprint of the training part."""
+
+    name: str
+    channels: int
+    height: int
+    width: int
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    train: int
+    validation: int
+    test: int
+    fingerprint: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    card: Card
+    train: Part
+    validation: Part
+    test: Part
+
+
+def prepare(data: Data, folder: Path) -> Prepared:
+    """Load, hold out, limit; the split is the same for every seed, so that runs compare."""
+    if not 0 <= data.validation < 1:
+        raise BadInput(f"validation is a share from 0 up to 1, not {data.validation}")
+    if data.limit < 0:
+        raise BadInput(f"limit must be 0 or more, not {data.limit}")
+    loaded = data.source.load(folder)
+    train, validation = hold_out(loaded.train, data.validation)
+    if data.limit:
+        train = take(train, data.limit)
+    return Prepared(describe(loaded, train, validation), train, validation, loaded.test)
+
+
+def describe(loaded: DataSet, train: Part, validation: Part) -> Card:
+    mean, deviation = statistics(train)
+    channels, height, width = train.pictures.shape[1:]
+    return Card(
+        loaded.name, channels, height, width, loaded.classes, mean, deviation,
+        len(train), len(validation), len(loaded.test), fingerprint(train), loaded.notes,
+    )  # fmt: skip
+
+
+def fingerprint(part: Part) -> str:
+    """SHA-256 of the pixels and labels, so that a resumed run can tell that its data changed."""
+    digest = hashlib.sha256(part.pictures.numpy().tobytes())
+    digest.update(part.labels.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def move(part: Part, to: device) -> Part:
+    return Part(part.pictures.to(to), part.labels.to(to))
+
+
+class Normalise:
+    """uint8 → float in 0 … 1, and (x − mean) / deviation per channel."""
+
+    def __init__(self, card: Card, to: device):
+        self.mean = tensor(card.mean, device=to).view(-1, 1, 1)
+        self.deviation = tensor(card.deviation, device=to).view(-1, 1, 1)
+
+    def __call__(self, unit: Tensor) -> Tensor:
+        return (unit - self.mean) / self.deviation
+
+
+def unit(pictures: Tensor) -> Tensor:
+    """uint8 (b, c, y, x) → float32 in 0 … 1."""
+    return pictures.float() / 255

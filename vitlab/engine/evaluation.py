@@ -1,0 +1,91 @@
+"""Evaluation: every picture once, and what follows from the logits."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitlab.data.dataset import Part
+from vitlab.data.prepared import Normalise, unit
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Logits (n, classes) and labels (n,), in the order of the part, on the CPU."""
+
+    logits: Tensor
+    labels: Tensor
+
+    @cached_property
+    def guesses(self) -> Tensor:
+        return self.logits.argmax(dim=-1)
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        return self.logits.softmax(dim=-1)
+
+    @cached_property
+    def losses(self) -> Tensor:
+        """Cross-entropy of each picture (n,)."""
+        return F.cross_entropy(self.logits, self.labels, reduction="none")
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)
+
+    @property
+    def correct(self) -> int:
+        return int((self.guesses == self.labels).sum())
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.count if self.count else math.nan
+
+    @property
+    def loss(self) -> float:
+        return float(self.losses.double().mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return wilson(self.correct, self.count)
+
+    def confusion(self) -> Tensor:
+        """Counts (classes, classes): rows truth, columns guess."""
+        classes = self.logits.shape[-1]
+        return torch.bincount(self.labels * classes + self.guesses, minlength=classes**2).view(classes, classes)
+
+    def calibration(self, bins: int = 10) -> list[tuple[float, float, int]]:
+        """(mean confidence, accuracy, count) of each tenth of the confidence scale that holds pictures."""
+        confidence = self.probabilities.amax(dim=-1).double()
+        place = (confidence * bins).long().clamp(max=bins - 1)
+        right = (self.guesses == self.labels).double()
+        groups = [place == i for i in range(bins)]
+        return [(float(confidence[g].mean()), float(right[g].mean()), int(g.sum())) for g in groups if g.any()]
+
+
+def wilson(correct: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """95 % interval of a share: (p + z²/2n ± z√(p(1−p)/n + z²/4n²)) / (1 + z²/n) (Wilson, 1927)."""
+    if not count:
+        return 0.0, 1.0
+    share = correct / count
+    middle = share + z * z / (2 * count)
+    spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    scale = 1 + z * z / count
+    return max((middle - spread) / scale, 0.0), min((middle + spread) / scale, 1.0)
+
+
+@torch.inference_mode()
+def evaluate_part(model: nn.Module, part: Part, normalise: Normalise, bfloat16: bool, batch: int = 500) -> Evaluation:
+    """Logits of every picture of a part, the last and partial batch included."""
+    device = part.pictures.device
+    was_training = model.training
+    model.eval()
+    logits = []
+    for pictures in part.pictures.split(batch):
+        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+            logits.append(model(normalise(unit(pictures))).float())
+    model.train(was_training)
+    return Evaluation(torch.cat(logits).cpu(), part.labels.cpu())

@@ -1,0 +1,99 @@
+"""Optimisers and the learning-rate schedule."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import nn
+
+from vitlab.errors import BadInput
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """w ← w − η(m̂ / (√v̂ + ε) + λw) (Loshchilov & Hutter, 2019); decay on matrices only. λ = 0 is Adam."""
+
+    kind: ClassVar[str] = "adamw"
+    learning_rate: float = 1e-3  # η at its highest
+    weight_decay: float = 0.05  # λ, on matrices but not on norms, biases, positions or extra tokens
+    beta2: float = 0.999  # memory of the squared gradient
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
+        return [adamw(split_decay(list(model.named_parameters()), self.weight_decay), self.learning_rate, self.beta2)]
+
+
+@dataclass(frozen=True)
+class Muon:
+    """W ← W − η·orthogonalise(momentum) for the blocks' matrices (Jordan et al., 2024), AdamW for the rest."""
+
+    kind: ClassVar[str] = "muon"
+    learning_rate: float = 2e-3  # of AdamW, at its highest
+    matrix_rate: float = 0.02  # of Muon, at its highest
+    weight_decay: float = 0.05  # of both
+    beta2: float = 0.999  # AdamW's memory of the squared gradient
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.matrix_rate < 0:
+            raise BadInput(f"matrix_rate must be 0 or more, not {self.matrix_rate}")
+
+    def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
+        matrices: list[tuple[str, nn.Parameter]] = []
+        rest: list[tuple[str, nn.Parameter]] = []
+        for name, parameter in model.named_parameters():
+            in_block = parameter.ndim == 2 and "blocks." in name and name.endswith("weight")
+            (matrices if in_block else rest).append((name, parameter))
+        if not matrices:
+            raise BadInput("optimiser muon works on the blocks' matrices, and this model has no blocks: choose adamw")
+        muon = torch.optim.Muon(
+            [parameter for _, parameter in matrices], lr=self.matrix_rate, weight_decay=self.weight_decay
+        )
+        return [muon, adamw(split_decay(rest, self.weight_decay), self.learning_rate, self.beta2)]
+
+
+Optimiser = AdamW | Muon
+
+
+def check(settings: Optimiser) -> None:
+    for name in ("learning_rate", "weight_decay"):
+        if getattr(settings, name) < 0:
+            raise BadInput(f"{name} must be 0 or more, not {getattr(settings, name)}")
+    if not 0 <= settings.beta2 < 1:
+        raise BadInput(f"beta2 is a share from 0 up to 1, not {settings.beta2}")
+
+
+def split_decay(named: list[tuple[str, nn.Parameter]], decay: float) -> list[dict]:
+    """Two groups: matrices and filters, which decay; norms, biases, positions and extra tokens, which do not."""
+    free = [p for name, p in named if p.ndim < 2 or name.endswith(("positions.table", "extra"))]
+    kept = {id(p) for p in free}
+    decayed = [p for _, p in named if id(p) not in kept]
+    groups = [{"params": decayed, "weight_decay": decay}, {"params": free, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def adamw(groups: list[dict], learning_rate: float, beta2: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, beta2), fused=True)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """η(t) = η · t/warm-up, then η · (1 + cos πu)/2 or η · (1 − u), u the share of the rest that is done."""
+
+    warmup: float = 1.0  # epochs over which the learning rate rises from 0
+    decay: Literal["cosine", "linear", "none"] = "cosine"  # how it then falls to 0
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0:
+            raise BadInput(f"warmup must be 0 epochs or more, not {self.warmup}")
+
+    def factor(self, step: int, steps: int, steps_per_epoch: int) -> float:
+        """The share of the highest learning rate to use at `step` of `steps`."""
+        warm = min(self.warmup * steps_per_epoch, steps)
+        if step + 1 <= warm:
+            return (step + 1) / warm
+        done = max(step - warm, 0) / max(steps - warm, 1)
+        return {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "none": 1.0}[self.decay]

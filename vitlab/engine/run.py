@@ -1,0 +1,213 @@
+"""A run is a folder: it can be moved, zipped, read by hand, killed at any instant and resumed to the same result."""
+
+import fcntl
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitlab.data.prepared import Card
+from vitlab.engine.evaluation import Evaluation
+from vitlab.engine.storage import explain, read_json, read_tensors, write, write_json, write_tensors
+from vitlab.errors import BadInput
+from vitlab.experiment import Experiment
+from vitlab.model import Network, Shape
+from vitlab.settings import from_json, to_json
+
+
+class Run:
+    """The files of one run; every write is whole or not there."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    @property
+    def weights(self) -> Path:
+        return self.folder / "weights.safetensors"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
+    @property
+    def finished(self) -> bool:
+        return self.report.exists() and not self.checkpoint.exists()
+
+    @property
+    def experiment(self) -> Experiment:
+        path = self.folder / "experiment.json"
+        return from_json(Experiment, read_json(path), str(path))
+
+    @property
+    def card(self) -> Card:
+        path = self.folder / "data.json"
+        return from_json(Card, read_json(path), str(path))
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        return read_json(self.folder / "environment.json")
+
+    def begin(self, experiment: Experiment, card: Card, device: torch.device) -> None:
+        """Write down all that is known before the first step."""
+        if (self.folder / "experiment.json").exists():
+            raise BadInput(
+                f"{self.folder} is there already: go on with 'vitlab resume {self.folder}', or choose another --name"
+            )
+        write_json(self.folder / "environment.json", describe_environment(device))
+        write_json(self.folder / "data.json", to_json(card))
+        write_json(self.folder / "experiment.json", to_json(experiment))  # last: a folder with it is a run
+
+    def build(self) -> Network:
+        """The run's model with its first weights."""
+        card = self.card
+        return self.experiment.model.build(Shape(card.channels, card.height, card.width), len(card.classes))
+
+    def model(self) -> Network:
+        """The trained model, ready to be used."""
+        if not self.weights.exists():
+            raise BadInput(f"{self.folder} has no weights yet: finish it with 'vitlab resume {self.folder}'")
+        tensors, _ = read_tensors(self.weights)
+        network = self.build()
+        load_weights(network, tensors, self.weights)
+        return network.eval()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One mapping per finished epoch; a last line that a crash cut short is not one."""
+        path = self.folder / "metrics.jsonl"
+        if not path.exists():
+            return []
+        lines = []
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+            try:
+                lines.append(dict(json.loads(line)))
+            except (ValueError, TypeError):
+                if number <= path.read_bytes().count(b"\n"):
+                    raise BadInput(f"{path} is damaged: line {number} is not a JSON object") from None
+        return lines
+
+    def add_metrics(self, line: Mapping[str, Any]) -> None:
+        path = self.folder / "metrics.jsonl"
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise explain(error, f"cannot write {path}") from error
+
+    def forget_after(self, step: int) -> None:
+        """Drop the metrics of epochs that end after `step`: they will be made again."""
+        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
+        write(self.folder / "metrics.jsonl", "".join(kept).encode())
+
+    def write_evaluation(self, evaluation: Evaluation, facts: Mapping[str, Any]) -> None:
+        write_tensors(
+            self.folder / "predictions.safetensors", {"logits": evaluation.logits, "labels": evaluation.labels}, {}
+        )
+        low, high = evaluation.interval
+        result = {"test_accuracy": evaluation.accuracy, "low": low, "high": high, "count": evaluation.count}
+        write_json(self.folder / "result.json", result | {"test_loss": evaluation.loss} | dict(facts))
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The predictions on the test part, as the run left them."""
+        tensors, _ = read_tensors(self.folder / "predictions.safetensors")
+        return Evaluation(tensors["logits"], tensors["labels"])
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return read_json(self.folder / "result.json")
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep other processes out; the system lets go by itself when this one dies, so no lock is ever stale."""
+        path = self.folder / "lock"
+        try:
+            file = open(path, "a")  # noqa: SIM115 (held for the whole run)
+        except OSError as error:
+            raise explain(error, f"cannot use {self.folder}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise BadInput(
+                    f"{self.folder} is in use by another process: wait for it, or choose another --name"
+                ) from None
+            yield
+
+
+def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Copy tensors into a model, refusing names or shapes that do not fit."""
+    try:
+        network.load_state_dict(dict(tensors))
+    except RuntimeError as error:
+        raise BadInput(f"{path} does not fit the run's model: {' '.join(str(error).split())[:300]}") from None
+
+
+def open_run(folder: Path) -> Run:
+    """An existing run folder, or one line that says why it is none."""
+    if not (folder / "experiment.json").exists():
+        raise BadInput(f"no run at {folder}: there is no experiment.json in it")
+    return Run(folder)
+
+
+def claim_run(runs: Path, wanted: str, exact: bool) -> Run:
+    """A folder for a new run: `wanted`, or unless it must be `exact`, `wanted-2`, `wanted-3`, … if that is taken."""
+    number = 1
+    while True:
+        folder = runs / (wanted if number == 1 else f"{wanted}-{number}")
+        try:
+            folder.mkdir(parents=True, exist_ok=exact)
+            return Run(folder)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise explain(error, f"cannot make {folder}") from error
+
+
+def describe_environment(device: torch.device) -> dict[str, Any]:
+    """Where a figure comes from: device, versions, date and command."""
+    try:
+        own = version("vitlab")
+    except PackageNotFoundError:
+        own = "not installed"
+    return {
+        "command": shlex.join(["vitlab", *sys.argv[1:]]) if sys.argv[0].endswith("vitlab") else "python",
+        "device": describe_device(device),
+        "threads": torch.get_num_threads(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"vitlab": own, "python": platform.python_version(), "torch": torch.__version__},
+    }
+
+
+def describe_device(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    names = [line.partition(":")[2].strip() for line in cpu_lines() if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
+
+
+def cpu_lines() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.exists() else []

@@ -1,0 +1,101 @@
+"""What changes while training: weights, their running mean, the optimisers' state and the epoch's totals."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitlab.engine.run import load_weights
+from vitlab.errors import BadInput
+from vitlab.experiment import Experiment
+from vitlab.model import Network
+
+
+class Session:
+    """The state of a run after `step` steps; it goes to a checkpoint and comes back bit for bit."""
+
+    def __init__(self, network: Network, experiment: Experiment, steps: int, steps_per_epoch: int):
+        self.network = network.train()
+        self.parameters: list[Tensor] = list(network.parameters())
+        self.average = copy.deepcopy(network).requires_grad_(False).eval() if experiment.training.ema else None
+        self.optimisers = experiment.training.optimiser.build(network)
+        self.highest = [[group["lr"] for group in optimiser.param_groups] for optimiser in self.optimisers]
+        self.training = experiment.training
+        self.steps, self.steps_per_epoch = steps, steps_per_epoch
+        self.step = 0
+        self.rate = 0.0
+        self.seconds = 0.0
+        # Loss, right answers and pictures of the epoch so far.
+        self.totals = torch.zeros(3, dtype=torch.float64, device=next(network.parameters()).device)
+
+    @property
+    def evaluated(self) -> Network:
+        """The model to judge: the running mean where there is one."""
+        return self.average if self.average is not None else self.network
+
+    @property
+    def epoch(self) -> int:
+        return self.step // self.steps_per_epoch
+
+    def set_rate(self) -> None:
+        """Set every learning rate for this step."""
+        factor = self.training.schedule.factor(self.step, self.steps, self.steps_per_epoch)
+        for optimiser, rates in zip(self.optimisers, self.highest, strict=True):
+            for group, rate in zip(optimiser.param_groups, rates, strict=True):
+                group["lr"] = rate * factor
+        self.rate = self.highest[-1][0] * factor
+
+    def count(self, loss: Tensor, correct: Tensor, seen: int) -> None:
+        """Add a batch to the epoch's totals, without waiting for the device."""
+        self.totals[0] += loss.double() * seen
+        self.totals[1] += correct
+        self.totals[2] += seen
+
+    def advance(self) -> None:
+        """Move the weights by their gradients, and their running mean after them."""
+        for optimiser in self.optimisers:
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        self.step += 1
+        if self.average is not None:
+            # The mean starts short and grows to its full memory, so that the first weights are soon forgotten.
+            keep = min(self.training.ema, (1 + self.step) / (10 + self.step))
+            with torch.no_grad():
+                torch._foreach_lerp_(list(self.average.parameters()), self.parameters, 1 - keep)
+
+    def tensors(self) -> dict[str, Tensor]:
+        kept = {f"model.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        if self.average is not None:
+            kept |= {f"average.{name}": tensor for name, tensor in self.average.state_dict().items()}
+        for i, optimiser in enumerate(self.optimisers):
+            for place, state in optimiser.state_dict()["state"].items():
+                kept |= {f"optimiser.{i}.{place}.{name}": tensor for name, tensor in state.items()}
+        return kept | {"totals": self.totals}
+
+    def facts(self) -> dict[str, Any]:
+        return {"step": self.step, "seconds": self.seconds}
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], path: Path) -> None:
+        """Become the session that wrote these tensors."""
+        load_weights(self.network, under("model", tensors), path)
+        if self.average is not None:
+            load_weights(self.average, under("average", tensors), path)
+        for i, optimiser in enumerate(self.optimisers):
+            state: dict[int, dict[str, Tensor]] = {}
+            for name, tensor in under(f"optimiser.{i}", tensors).items():
+                place, _, key = name.partition(".")
+                state.setdefault(int(place), {})[key] = tensor
+            optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+        try:
+            self.step, self.seconds = int(facts["step"]), float(facts["seconds"])
+            self.totals.copy_(tensors["totals"])
+        except (KeyError, RuntimeError) as error:
+            raise BadInput(f"{path} is no checkpoint of this run: it lacks {error}") from None
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with `prefix.`, without it."""
+    return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")}

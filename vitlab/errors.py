@@ -1,0 +1,25 @@
+"""What went wrong at the border (command line, file, configuration), in one line."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class BadInput(ValueError):
+    """The user's input cannot be used; the message says what was given, what is allowed, and is printed alone."""
+
+
+def choose(given: str, allowed: Iterable[str], what: str) -> str:
+    """Return `given` if it is allowed, or refuse it with the choices and the nearest match."""
+    choices = sorted(allowed)
+    if given in choices:
+        return given
+    near = get_close_matches(given, choices, n=1, cutoff=0.5)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    listed = f": choose from {', '.join(choices)}" if len(choices) <= 15 or not near else ""
+    raise BadInput(f"no {what} called '{shorten(given)}'{listed}{hint}")
+
+
+def shorten(text: str, most: int = 80) -> str:
+    """Text on one line, cut off where it is long, fit to be repeated in a message."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"

@@ -1,0 +1,49 @@
+"""The whole configuration of a run, on one screen."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from vitlab.data.augment import Augment
+from vitlab.data.prepared import Data
+from vitlab.engine.optimisers import AdamW, Optimiser, Schedule
+from vitlab.errors import BadInput
+from vitlab.model import Model, ViT
+from vitlab.objectives import Objective, Supervised
+
+
+@dataclass(frozen=True)
+class Training:
+    """How long, in what steps, and with what arithmetic to train."""
+
+    epochs: int = 10  # times through the training part
+    batch: int = 128  # pictures a step; the last, partial batch of an epoch is left for the next shuffle
+    clip: float = 1.0  # longest gradient, as a norm over all weights; 0: no clipping
+    ema: float = 0.0  # memory of the running mean of the weights, which is then evaluated; 0: none
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, float32 elsewhere
+    compile: bool = False  # torch.compile the model: minutes at the start, faster steps; pays on a GPU
+    checkpoint: float = 30.0  # seconds between checkpoints; 0: after every step
+    optimiser: Optimiser = field(default_factory=AdamW)  # how the weights move
+    schedule: Schedule = field(default_factory=Schedule)  # how the learning rate rises and falls
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 0), ("batch", 1), ("clip", 0), ("checkpoint", 0)):
+            if getattr(self, name) < least:
+                raise BadInput(f"{name} must be {least} or more, not {getattr(self, name)}")
+        if not 0 <= self.ema < 1:
+            raise BadInput(f"ema is a share from 0 up to 1, not {self.ema}")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Data, model, objective and training: everything a run's result depends on but the device."""
+
+    seed: int = 0  # of the first weights, the order of pictures and every draw; never of the split
+    data: Data = field(default_factory=Data)
+    augment: Augment = field(default_factory=Augment)
+    model: Model = field(default_factory=ViT)  # what is built
+    objective: Objective = field(default_factory=Supervised)  # what is minimised
+    training: Training = field(default_factory=Training)
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise BadInput(f"seed must be 0 or more, not {self.seed}")

@@ -1,0 +1,159 @@
+"""The verbs, as functions: train, resume, evaluate, predict."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitlab.data import data_folder, read_picture
+from vitlab.data.prepared import Card, Normalise, Prepared, move, prepare, unit
+from vitlab.engine.evaluation import Evaluation, evaluate_part
+from vitlab.engine.loop import Loop, use_bfloat16
+from vitlab.engine.progress import Progress
+from vitlab.engine.run import Run, claim_run, open_run
+from vitlab.engine.storage import write
+from vitlab.errors import BadInput
+from vitlab.experiment import Experiment
+from vitlab.model import Shape
+from vitlab.recipes import recipe
+from vitlab.report.gather import gather
+from vitlab.report.view import render
+from vitlab.settings import override
+
+
+def train(
+    experiment: Experiment | str,
+    *overrides: str,
+    name: str | None = None,
+    runs: Path | str = "runs",
+    data: Path | str | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+    begun: Callable[[Run], None] = lambda run: None,
+) -> Run:
+    """Train a recipe (by name, or an Experiment) with `setting=value` overrides; returns its run folder."""
+    wanted = name or (Path(experiment).stem if isinstance(experiment, str) else "run")
+    if Path(wanted).name != wanted or wanted.startswith("."):
+        raise BadInput(f"'{wanted}' is no name for a run: use letters, digits, - and _")
+    chosen = override(recipe(experiment) if isinstance(experiment, str) else experiment, list(overrides))
+    where = find_device(device)
+    prepared = load_data(chosen, data)
+    check_that_it_builds(chosen, prepared.card)  # what clashes is refused before there is a folder
+    run = claim_run(Path(runs), wanted, exact=name is not None)
+    with run.hold():
+        run.begin(chosen, prepared.card, where)
+        return _finish(run, chosen, prepared, where, quiet=quiet, begun=begun)
+
+
+def resume(
+    run: Run | Path | str,
+    data: Path | str | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+    begun: Callable[[Run], None] = lambda run: None,
+) -> Run:
+    """Go on with a run from its last checkpoint, to the same result as if it had never stopped."""
+    run = as_run(run)
+    experiment = run.experiment
+    prepared = load_data(experiment, data)
+    if prepared.card.fingerprint != run.card.fingerprint:
+        raise BadInput(f"the pictures of {run.folder} have changed since it began, so it cannot go on: train it anew")
+    with run.hold():
+        return _finish(run, experiment, prepared, find_device(device), quiet=quiet, begun=begun)
+
+
+def evaluate(run: Run | Path | str, data: Path | str | None = None, device: str = "auto") -> Evaluation:
+    """Read the run's test part with its trained model."""
+    run = as_run(run)
+    experiment, where = run.experiment, find_device(device)
+    test = load_data(experiment, data).test
+    bfloat16 = use_bfloat16(experiment.training.precision, where)
+    return evaluate_part(run.model().to(where), move(test, where), Normalise(run.card, where), bfloat16)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of one picture: classes and probabilities, likeliest first."""
+
+    picture: str
+    classes: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+def predict(run: Run | Path | str, pictures: Sequence[Path | str], invert: bool = False) -> list[Prediction]:
+    """Classify picture files, fitted to the run's size and channels as its training pictures were."""
+    run = as_run(run)
+    model, classes = run.model(), run.card.classes
+    found = []
+    for start in range(0, len(pictures), 256):
+        paths = pictures[start : start + 256]
+        with torch.inference_mode():
+            rows = model(load_pictures(run, paths, invert)).softmax(dim=-1)
+        for path, row in zip(paths, rows, strict=True):
+            order = row.argsort(descending=True).tolist()
+            found.append(Prediction(str(path), tuple(classes[i] for i in order), tuple(row[order].tolist())))
+    return found
+
+
+def load_pictures(run: Run | Path | str, pictures: Sequence[Path | str], invert: bool = False) -> Tensor:
+    """Picture files as the run's model takes them: fitted and normalised, (b, c, y, x)."""
+    card = as_run(run).card
+    read = torch.stack([read_picture(Path(path), card.channels, card.height, card.width) for path in pictures])
+    return Normalise(card, torch.device("cpu"))(unit(255 - read if invert else read))
+
+
+def write_report(run: Run, prepared: Prepared) -> Path:
+    """Make the run's report.html anew from its folder."""
+    write(run.report, render(gather(run, prepared)).encode())
+    return run.report
+
+
+def check_that_it_builds(experiment: Experiment, card: Card) -> None:
+    try:
+        network = experiment.model.build(Shape(card.channels, card.height, card.width), len(card.classes))
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        reason = (str(error).splitlines() or ["out of memory"])[0]
+        raise BadInput(f"this model cannot be built here: {reason[:200]}") from None
+    experiment.training.optimiser.build(network)
+
+
+def as_run(run: Run | Path | str) -> Run:
+    return run if isinstance(run, Run) else open_run(Path(run))
+
+
+def load_data(experiment: Experiment, folder: Path | str | None) -> Prepared:
+    return prepare(experiment.data, data_folder(Path(folder) if folder else None))
+
+
+def find_device(name: str) -> torch.device:
+    """auto: a GPU where there is one, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise BadInput(f"no device '{name}' here: use auto, cpu or cuda") from None
+    return device
+
+
+def _finish(
+    run: Run,
+    experiment: Experiment,
+    prepared: Prepared,
+    device: torch.device,
+    *,
+    quiet: bool,
+    begun: Callable[[Run], None],
+) -> Run:
+    """Train to the end, report, and drop the checkpoint that is no longer needed."""
+    if run.finished:
+        raise BadInput(f"{run.folder} is finished: its result is in {run.report}")
+    with torch.random.fork_rng():
+        begun(run)
+        Loop(run, experiment, prepared, device, Progress(experiment.training.epochs, quiet)).train()
+        write_report(run, prepared)
+        run.checkpoint.unlink(missing_ok=True)
+    return run

@@ -1,0 +1,10 @@
+"""The parts of a Vision Transformer, one idea per file, and the two models built of them."""
+
+from vitlab.model.layout import Shape
+from vitlab.model.multiscale import MultiScale, MultiScaleTransformer
+from vitlab.model.vit import Maps, VisionTransformer, ViT
+
+Model = ViT | MultiScale
+Network = VisionTransformer | MultiScaleTransformer
+
+__all__ = ["Maps", "Model", "MultiScale", "MultiScaleTransformer", "Network", "Shape", "ViT", "VisionTransformer"]

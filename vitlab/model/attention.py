@@ -1,0 +1,225 @@
+"""Attention: each kind mixes tokens in `forward`, fast, and in `map` returns the very weights it mixed them with.
+
+For every kind, join(map(x) @ values(x)) = forward(x). Dimensions: b batch, h heads, n tokens, d width, e = d / h.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from vitlab.errors import BadInput
+from vitlab.model.layout import Layout
+from vitlab.model.positions import Rotation
+
+
+@dataclass(frozen=True)
+class MultiHead:
+    """What the kinds with queries and keys share."""
+
+    heads: int = 4  # heads, each of width / heads features
+    bias: bool = True  # add a bias to queries, keys and values
+    project: bool = True  # mix the heads by an output projection
+    scale: Literal["head-width", "width"] = "head-width"  # what QKᵀ is divided by the root of; R1 used the whole width
+    qk_norm: bool = False  # RMS-normalise queries and keys (Henry et al., 2020)
+    dropout: float = 0.0  # share of attention weights dropped in training
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise BadInput(f"attention.dropout is a share from 0 up to 1, not {self.dropout}")
+
+    def head_width(self, width: int) -> int | None:
+        if self.heads < 1 or width % self.heads:
+            raise BadInput(f"{self.heads} heads do not divide a width of {width}")
+        return width // self.heads
+
+
+@dataclass(frozen=True)
+class Softmax(MultiHead):
+    """A = softmax(QKᵀ / √e), output = A·V per head (Vaswani et al., 2017)."""
+
+    kind: ClassVar[str] = "softmax"
+
+    def build(self, width: int, layout: Layout) -> "Mixer":
+        return SoftmaxMixer(self, width)
+
+
+@dataclass(frozen=True)
+class Linformer(MultiHead):
+    """A = softmax(Q(EᵀK)ᵀ / √e), output = A·(FᵀV): n tokens squeezed to k rows by learned E, F (Wang et al., 2020)."""
+
+    kind: ClassVar[str] = "linformer"
+    k: int = 16  # rows that the n keys and values are squeezed to
+    per_head: bool = False  # learn E and F for each head, rather than one pair for all
+
+    def build(self, width: int, layout: Layout) -> "Mixer":
+        if self.k < 1:
+            raise BadInput(f"linformer needs k of at least 1, not {self.k}")
+        return LinformerMixer(self, width, layout)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A = 1/n everywhere: output = mean of V, so it costs n·d and needs no queries or keys (report R0's baseline)."""
+
+    kind: ClassVar[str] = "uniform"
+    bias: bool = True  # add a bias to the values
+    project: bool = True  # output projection
+
+    def head_width(self, width: int) -> int | None:
+        return None
+
+    def build(self, width: int, layout: Layout) -> "Mixer":
+        return UniformMixer(self, width)
+
+
+@dataclass(frozen=True)
+class Locality(MultiHead):
+    """A = softmax(QKᵀ / τ with the diagonal at −∞), τ learned for each head (LSA; Lee et al., 2021)."""
+
+    kind: ClassVar[str] = "locality"
+
+    def build(self, width: int, layout: Layout) -> "Mixer":
+        if layout.tokens < 2:
+            raise BadInput(
+                "attention locality masks a token's own place, so it needs at least 2 tokens: use smaller patches"
+            )
+        return LocalityMixer(self, width)
+
+
+class Mixer(nn.Module):
+    """Tokens (b, n, d) → tokens (b, n, d); `map` gives the weights (b, h, n, n) that did it."""
+
+    def forward(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def values(self, tokens: Tensor) -> Tensor:
+        """(b, h, n, e): what the weights are applied to."""
+        raise NotImplementedError
+
+    def join(self, mixed: Tensor) -> Tensor:
+        """Heads (b, h, n, e) side by side, through the output projection: (b, n, d)."""
+        raise NotImplementedError
+
+
+class SoftmaxMixer(Mixer):
+    def __init__(self, settings: MultiHead, width: int):
+        super().__init__()
+        head_width = settings.head_width(width)
+        assert head_width is not None
+        self.heads = settings.heads
+        self.dropout = settings.dropout
+        self.scale = (head_width if settings.scale == "head-width" else width) ** -0.5
+        self.qkv = nn.Linear(width, 3 * width, bias=settings.bias)
+        self.out = nn.Linear(width, width) if settings.project else nn.Identity()
+        self.normalise_queries = HeadNorm(head_width) if settings.qk_norm else nn.Identity()
+        self.normalise_keys = HeadNorm(head_width) if settings.qk_norm else nn.Identity()
+
+    def forward(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+        queries, keys, values = self.split(tokens, rotation)
+        return self.join(self.mix(queries, keys, values))
+
+    def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+        queries, keys, _ = self.split(tokens, rotation)
+        return self.weights(queries, keys)
+
+    def values(self, tokens: Tensor) -> Tensor:
+        return self.split(tokens, None)[2]
+
+    def join(self, mixed: Tensor) -> Tensor:
+        return self.out(rearrange(mixed, "b h n e -> b n (h e)"))
+
+    def split(self, tokens: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+        queries, keys, values = rearrange(self.qkv(tokens), "b n (three h e) -> three b h n e", three=3, h=self.heads)
+        queries, keys = self.normalise_queries(queries), self.normalise_keys(keys)
+        if rotation is not None:
+            queries, keys = rotation(queries), rotation(keys)
+        return queries, keys, values
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        if self.explicit(queries):
+            return self.weights(queries, keys).to(values.dtype) @ values
+        return F.scaled_dot_product_attention(queries, keys, values, scale=self.scale)
+
+    def weights(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return self.drop((queries @ keys.mT * self.scale).softmax(dim=-1))
+
+    def drop(self, weights: Tensor) -> Tensor:
+        return F.dropout(weights, self.dropout, self.training) if self.dropout else weights
+
+    def explicit(self, queries: Tensor) -> bool:
+        """Dropped weights must be those `map` shows; the CPU's fused kernel is slow on few tokens and in bfloat16."""
+        slow = queries.device.type == "cpu" and (queries.dtype != torch.float32 or queries.shape[-2] <= 32)
+        return slow or bool(self.dropout and self.training)
+
+
+class HeadNorm(nn.RMSNorm):
+    """RMSNorm in the type of what it is given, so that autocast's bfloat16 stays on the fused kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.weight is not None
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
+class LinformerMixer(SoftmaxMixer):
+    def __init__(self, settings: Linformer, width: int, layout: Layout):
+        super().__init__(settings, width)
+        squeezes = settings.heads if settings.per_head else 1
+        self.squeeze_keys = nn.Parameter(torch.randn(squeezes, layout.tokens, settings.k) * layout.tokens**-0.5)
+        self.squeeze_values = nn.Parameter(torch.randn(squeezes, layout.tokens, settings.k) * layout.tokens**-0.5)
+
+    def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+        """softmax(Q(EᵀK)ᵀ)·Fᵀ: the weights on the k rows carried back to the n tokens; they may be negative."""
+        queries, keys, _ = self.split(tokens, rotation)
+        return self.weights(queries, self.squeeze_keys.mT @ keys) @ self.squeeze_values.mT
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return super().mix(queries, self.squeeze_keys.mT @ keys, self.squeeze_values.mT @ values)
+
+
+class LocalityMixer(SoftmaxMixer):
+    def __init__(self, settings: Locality, width: int):
+        super().__init__(settings, width)
+        self.sharpness = nn.Parameter(torch.full((settings.heads,), self.scale))  # 1/τ, one per head
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        if self.explicit(queries):
+            return super().mix(queries, keys, values)
+        others = ~torch.eye(queries.shape[-2], dtype=torch.bool, device=queries.device)
+        sharp = (queries * self.sharpness[:, None, None]).to(queries.dtype)
+        return F.scaled_dot_product_attention(sharp, keys, values, attn_mask=others, scale=1.0)
+
+    def weights(self, queries: Tensor, keys: Tensor) -> Tensor:
+        own = torch.eye(queries.shape[-2], dtype=torch.bool, device=queries.device)
+        scores = (queries @ keys.mT * self.sharpness[:, None, None]).masked_fill(own, -torch.inf)
+        return self.drop(scores.softmax(dim=-1))
+
+
+class UniformMixer(Mixer):
+    def __init__(self, settings: Uniform, width: int):
+        super().__init__()
+        self.value = nn.Linear(width, width, bias=settings.bias)
+        self.out = nn.Linear(width, width) if settings.project else nn.Identity()
+
+    def forward(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+        # W·mean(x) + b = mean(W·x + b), so one row is projected rather than n.
+        return self.out(self.value(tokens.mean(dim=1, keepdim=True))).expand_as(tokens)
+
+    def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+        batch, count, _ = tokens.shape
+        return tokens.new_full((batch, 1, count, count), 1 / count)
+
+    def values(self, tokens: Tensor) -> Tensor:
+        return self.value(tokens).unsqueeze(1)
+
+    def join(self, mixed: Tensor) -> Tensor:
+        return self.out(mixed.squeeze(1))
+
+
+Attention = Softmax | Linformer | Uniform | Locality

@@ -1,0 +1,142 @@
+"""A block: attention, then an MLP, each on a residual branch with its norm, layer scale and stochastic depth."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitlab.errors import BadInput
+from vitlab.model.attention import Attention
+from vitlab.model.layout import Layout
+from vitlab.model.positions import Rotation
+
+
+@dataclass(frozen=True)
+class Block:
+    """before: x ← x + f(norm(x)) (Xiong et al., 2020) · after: x ← norm(x + f(x)) (Vaswani et al., 2017)."""
+
+    norm: Literal["before", "after", "none"] = "before"  # where each branch is normalised
+    norm_kind: Literal["layer", "rms"] = "layer"  # LayerNorm or RMSNorm
+    activation: Literal["gelu", "relu", "swiglu"] = "gelu"  # of the MLP; swiglu keeps the number of weights
+    mlp: float = 4.0  # hidden features of the MLP, in widths
+    dropout: float = 0.0  # after every dense layer but queries, keys and values
+    stochastic_depth: float = 0.0  # share of pictures that skip the last block's branches; grows with depth from 0
+    layer_scale: float = 0.0  # first value of the learned scale on each branch (Touvron et al., 2021); 0: none
+    epsilon: float = 1e-6  # added to the variance by the norms
+
+    def __post_init__(self) -> None:
+        for name in ("dropout", "stochastic_depth"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BadInput(f"block.{name} is a share from 0 up to 1, not {getattr(self, name)}")
+        if self.epsilon < 0:
+            raise BadInput(f"epsilon must be 0 or more, not {self.epsilon}")
+
+    def normalise(self, width: int) -> nn.Module:
+        if self.norm_kind == "rms":
+            return nn.RMSNorm(width, eps=self.epsilon)
+        return nn.LayerNorm(width, eps=self.epsilon)
+
+    def build(self, width: int, attention: Attention, layout: Layout, depth: float) -> "BlockLayer":
+        """One block; `depth` is its place in the stack, from 0 (first) to 1 (last)."""
+        return BlockLayer(self, width, attention, layout, self.stochastic_depth * depth)
+
+
+class BlockLayer(nn.Module):
+    def __init__(self, settings: Block, width: int, attention: Attention, layout: Layout, skip: float):
+        super().__init__()
+        self.place = settings.norm
+        self.attention = attention.build(width, layout)
+        self.mlp = Mlp(settings, width)
+        no_norm = settings.norm == "none"
+        self.norm_attention = nn.Identity() if no_norm else settings.normalise(width)
+        self.norm_mlp = nn.Identity() if no_norm else settings.normalise(width)
+        self.end_attention = BranchEnd(settings, width, skip)
+        self.end_mlp = BranchEnd(settings, width, skip)
+
+    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
+        """Tokens (b, n, d) → the tokens in `read` (all, if none is named), after attention and MLP."""
+        if self.place == "after":
+            tokens = self.norm_attention(keep(tokens + self.end_attention(self.attention(tokens, rotation)), read))
+            return self.norm_mlp(tokens + self.end_mlp(self.mlp(tokens)))
+        tokens = keep(tokens + self.end_attention(self.attention(self.norm_attention(tokens), rotation)), read)
+        return tokens + self.end_mlp(self.mlp(self.norm_mlp(tokens)))
+
+    def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+        """The attention weights (b, h, n, n) that `forward` uses on these tokens."""
+        seen = tokens if self.place == "after" else self.norm_attention(tokens)
+        return self.attention.map(seen, rotation)
+
+
+class Stack(nn.ModuleList):
+    """Blocks one after another, each with weights of its own."""
+
+    def __init__(self, settings: Block, depth: int, width: int, attention: Attention, layout: Layout):
+        super().__init__(settings.build(width, attention, layout, i / max(depth - 1, 1)) for i in range(depth))
+
+    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
+        """All blocks; the last one's MLP works only on the tokens in `read`, since nothing looks at the others."""
+        for place, block in enumerate(self, start=1):
+            tokens = block(tokens, rotation, read if place == len(self) else None)
+        return tokens if len(self) else keep(tokens, read)
+
+    def maps(self, tokens: Tensor, rotation: Rotation | None = None) -> tuple[list[Tensor], Tensor]:
+        """The map of each block, and the last tokens."""
+        layers = []
+        for block in self:
+            assert isinstance(block, BlockLayer)
+            layers.append(block.map(tokens, rotation))
+            tokens = block(tokens, rotation)
+        return layers, tokens
+
+
+def keep(tokens: Tensor, read: slice | None) -> Tensor:
+    return tokens if read is None else tokens[:, read]
+
+
+class Mlp(nn.Module):
+    """W₂·act(W₁·x), or W₂·(silu(W₁·x) ⊙ W₃·x) for SwiGLU (Shazeer, 2020)."""
+
+    def __init__(self, settings: Block, width: int):
+        super().__init__()
+        hidden = round(settings.mlp * width)
+        if not 1 <= hidden < 2**31:
+            raise BadInput(f"an MLP of {settings.mlp} widths cannot be built at width {width}")
+        self.gated = settings.activation == "swiglu"
+        if self.gated:
+            hidden = max(round(hidden * 2 / 3 / 8) * 8, 8)  # three matrices of ⅔ the size weigh as much as two
+        activations: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu}
+        self.activate = activations[settings.activation]
+        self.enter = nn.Linear(width, 2 * hidden if self.gated else hidden)
+        self.leave = nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        features = self.enter(tokens)
+        if self.gated:
+            gate, features = features.chunk(2, dim=-1)
+            features = self.activate(gate) * features
+        else:
+            features = self.activate(features)
+        return self.leave(self.dropout(features))
+
+
+class BranchEnd(nn.Module):
+    """What a residual branch passes before it is added: dropout, layer scale, stochastic depth (Huang et al., 2016)."""
+
+    def __init__(self, settings: Block, width: int, skip: float):
+        super().__init__()
+        self.dropout = nn.Dropout(settings.dropout)
+        self.scale = nn.Parameter(torch.full((width,), settings.layer_scale)) if settings.layer_scale else None
+        self.skip = skip
+
+    def forward(self, branch: Tensor) -> Tensor:
+        branch = self.dropout(branch)
+        if self.scale is not None:
+            branch = branch * self.scale
+        if self.skip and self.training:
+            kept = torch.rand(len(branch), 1, 1, device=branch.device) >= self.skip
+            branch = branch * (kept / (1 - self.skip)).to(branch.dtype)
+        return branch

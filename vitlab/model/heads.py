@@ -1,0 +1,61 @@
+"""Heads: how the last tokens are read, and the logits made of what was read."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from vitlab.model.layout import Layout
+
+
+@dataclass(frozen=True)
+class ClassToken:
+    """logits = W·z₀ + b, z₀ a learned token put before the patches (Dosovitskiy et al., 2021)."""
+
+    kind: ClassVar[str] = "class-token"
+    own_tokens: ClassVar[int] = 1
+
+    def build(self, width: int, classes: int, layout: Layout) -> "Reader":
+        return Reader(width, classes, first=0, last=1)
+
+
+@dataclass(frozen=True)
+class FirstToken:
+    """logits = W·z₁ + b, z₁ the first patch: what report R1 read in place of a class token."""
+
+    kind: ClassVar[str] = "first-token"
+    own_tokens: ClassVar[int] = 0
+
+    def build(self, width: int, classes: int, layout: Layout) -> "Reader":
+        return Reader(width, classes, first=layout.extra, last=layout.extra + 1)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """logits = W·mean(z₁ … zₙ) + b, over the patches and not the registers."""
+
+    kind: ClassVar[str] = "mean"
+    own_tokens: ClassVar[int] = 0
+
+    def build(self, width: int, classes: int, layout: Layout) -> "Reader":
+        return Reader(width, classes, first=layout.extra, last=layout.tokens)
+
+
+class Reader(nn.Module):
+    """Reads the tokens from `first` up to `last`: their mean, then a Linear."""
+
+    def __init__(self, width: int, classes: int, first: int, last: int):
+        super().__init__()
+        self.read = slice(first, last)  # the tokens it looks at
+        self.logits = nn.Linear(width, classes)
+
+    def forward(self, read: Tensor) -> Tensor:
+        """The tokens in `read` (b, m, d) → logits (b, classes)."""
+        return self.logits(read[:, 0] if read.shape[1] == 1 else read.mean(dim=1))
+
+    def pool(self, rows: Tensor) -> Tensor:
+        """(b, h, n, n) → (b, h, n): the row of an attention map by which this head sees the tokens."""
+        return rows[..., self.read, :].mean(dim=-2)
+
+
+Head = ClassToken | FirstToken | Mean

@@ -1,0 +1,68 @@
+"""Shapes shared by the parts: the picture, the grid its patches form, and the order of a sequence's tokens."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitlab.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A picture: channels × height × width, in pixels."""
+
+    channels: int
+    height: int
+    width: int
+
+    def __str__(self) -> str:
+        return f"{self.channels}×{self.height}×{self.width}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The rows × columns of patches that one scale cuts a picture into."""
+
+    rows: int
+    columns: int
+
+    @property
+    def tokens(self) -> int:
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A token sequence: extra tokens first (class token, then registers), then the patches of each grid, row by row."""
+
+    extra: int
+    grids: tuple[Grid, ...]
+
+    @property
+    def patches(self) -> int:
+        return sum(grid.tokens for grid in self.grids)
+
+    @property
+    def tokens(self) -> int:
+        return self.extra + self.patches
+
+    def coordinates(self) -> Tensor:
+        """Centre (y, x) of every patch, in patches of the finest grid: one grid gives the row and column numbers."""
+        fine = max(self.grids, key=lambda grid: grid.tokens)
+        centres = []
+        for grid in self.grids:
+            y = (torch.arange(grid.rows) + 0.5) / grid.rows * fine.rows - 0.5
+            x = (torch.arange(grid.columns) + 0.5) / grid.columns * fine.columns - 0.5
+            centres.append(torch.cartesian_prod(y, x))
+        return torch.cat(centres)
+
+
+def divide(shape: Shape, patch: int) -> Grid:
+    """Cut a picture into square patches, or refuse with the sides that would fit."""
+    if patch >= 1 and shape.height % patch == 0 and shape.width % patch == 0:
+        return Grid(shape.height // patch, shape.width // patch)
+    fits = [str(p) for p in range(1, min(shape.height, shape.width) + 1) if not (shape.height % p or shape.width % p)]
+    raise BadInput(
+        f"patches of {patch} do not divide pictures of {shape.height}×{shape.width}: choose from {', '.join(fits)}"
+    )

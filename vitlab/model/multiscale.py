@@ -1,0 +1,191 @@
+"""Report R0's multi-scale model: one stack of blocks per patch size, side by side, joined at the end."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vitlab.errors import BadInput
+from vitlab.model.attention import Attention, Softmax, Uniform
+from vitlab.model.blocks import Block, Stack
+from vitlab.model.heads import ClassToken, Mean
+from vitlab.model.layout import Layout, Shape, divide
+from vitlab.model.positions import Learned, NoPositions, Positions, Rotary
+from vitlab.model.tokens import ConvPatches
+from vitlab.model.vit import Maps, check_size, initialise
+
+
+@dataclass(frozen=True)
+class LateClassToken:
+    """As written in R0: the class token joins after the last block, so it never meets a patch: it cannot see."""
+
+    kind: ClassVar[str] = "late-class-token"
+
+    def build(self, settings: "MultiScale", classes: int, layout: Layout) -> "Join":
+        if isinstance(settings.positions, Rotary):
+            raise BadInput("join late-class-token adds positions last, and rotary ones are not added: choose others")
+        return LateJoin(settings, classes, layout)
+
+
+@dataclass(frozen=True)
+class MeanJoin:
+    """logits = W·norm(mean over the tokens of all scales) + b: the smallest join that sees."""
+
+    kind: ClassVar[str] = "mean"
+
+    def build(self, settings: "MultiScale", classes: int, layout: Layout) -> "Join":
+        return MeanOfScales(settings, classes, layout)
+
+
+@dataclass(frozen=True)
+class ClassAttention:
+    """One more block over [class; tokens of all scales], then the class token is read (after Touvron et al., 2021)."""
+
+    kind: ClassVar[str] = "class-attention"
+
+    def build(self, settings: "MultiScale", classes: int, layout: Layout) -> "Join":
+        return AttendingJoin(settings, classes, layout)
+
+
+JoinKind = LateClassToken | MeanJoin | ClassAttention
+
+
+@dataclass(frozen=True)
+class MultiScale:
+    """tokensᵢ = blocksᵢ(patches of side pᵢ), heads / scales heads each; logits = join(tokens₁ …) (report R0)."""
+
+    kind: ClassVar[str] = "multi-scale"
+    width: int = 64  # features of a token, at every scale
+    depth: int = 4  # blocks of each stack
+    patches: tuple[int, ...] = (7, 14)  # side of the patches of each scale
+    positions: Positions = field(
+        default_factory=Learned
+    )  # added at each scale's start; late-class-token adds them last
+    attention: Attention = field(default_factory=Softmax)  # its heads are shared out among the scales
+    block: Block = field(default_factory=Block)  # norms, MLP and regularisation, each scale's own
+    join: JoinKind = field(default_factory=MeanJoin)  # how the scales meet
+
+    def build(self, shape: Shape, classes: int) -> "MultiScaleTransformer":
+        check_size(self.width, self.depth, classes)
+        if not self.patches:
+            raise BadInput("multi-scale needs at least one patch side")
+        return MultiScaleTransformer(self, shape, classes)
+
+    def attention_of_a_scale(self) -> Attention:
+        if isinstance(self.attention, Uniform):
+            return self.attention
+        if self.attention.heads % len(self.patches):
+            raise BadInput(f"{self.attention.heads} heads do not split evenly between {len(self.patches)} scales")
+        return replace(self.attention, heads=self.attention.heads // len(self.patches))
+
+
+class Join(nn.Module):
+    """Tokens of each scale → logits."""
+
+    def forward(self, scales: list[Tensor]) -> Tensor:
+        raise NotImplementedError
+
+    def maps(self, scales: list[Tensor], streams: list[Maps]) -> list[Maps]:
+        """The streams, with the join's own attention added where it has some."""
+        raise NotImplementedError
+
+
+class LateJoin(Join):
+    def __init__(self, settings: MultiScale, classes: int, layout: Layout):
+        super().__init__()
+        layout = Layout(1, layout.grids)
+        self.extra = nn.Parameter(torch.empty(1, settings.width))
+        self.positions = settings.positions.build(layout, settings.width, head_width=None)
+        self.norm = settings.block.normalise(settings.width)
+        self.head = ClassToken().build(settings.width, classes, layout)
+
+    def forward(self, scales: list[Tensor]) -> Tensor:
+        return self.head(self.norm(self.positions(prepend(self.extra, scales))[:, self.head.read]))
+
+    def maps(self, scales: list[Tensor], streams: list[Maps]) -> list[Maps]:
+        return []  # the class token has attended to nothing
+
+
+class MeanOfScales(Join):
+    def __init__(self, settings: MultiScale, classes: int, layout: Layout):
+        super().__init__()
+        self.norm = settings.block.normalise(settings.width)
+        self.head = Mean().build(settings.width, classes, layout)
+
+    def forward(self, scales: list[Tensor]) -> Tensor:
+        return self.head(self.norm(torch.cat(scales, dim=1)))
+
+    def maps(self, scales: list[Tensor], streams: list[Maps]) -> list[Maps]:
+        return streams
+
+
+class AttendingJoin(Join):
+    def __init__(self, settings: MultiScale, classes: int, layout: Layout):
+        super().__init__()
+        self.layout = Layout(1, layout.grids)
+        self.extra = nn.Parameter(torch.empty(1, settings.width))
+        self.blocks = Stack(settings.block, 1, settings.width, settings.attention, self.layout)
+        self.norm = settings.block.normalise(settings.width)
+        self.head = ClassToken().build(settings.width, classes, self.layout)
+
+    def forward(self, scales: list[Tensor]) -> Tensor:
+        return self.head(self.norm(self.blocks(prepend(self.extra, scales), None, self.head.read)))
+
+    def maps(self, scales: list[Tensor], streams: list[Maps]) -> list[Maps]:
+        layers, _ = self.blocks.maps(prepend(self.extra, scales))
+        return [*streams, Maps(self.layout, layers, [self.head.pool(layer) for layer in layers])]
+
+
+class Scale(nn.Module):
+    """One patch size, with tokens, positions and blocks of its own."""
+
+    def __init__(self, settings: MultiScale, shape: Shape, patch: int, positions: Positions):
+        super().__init__()
+        width, attention = settings.width, settings.attention_of_a_scale()
+        self.layout = Layout(0, (divide(shape, patch),))
+        self.tokens = ConvPatches(patch).build(shape, width)
+        self.positions = positions.build(self.layout, width, attention.head_width(width))
+        self.dropout = nn.Dropout(settings.block.dropout)
+        self.blocks = Stack(settings.block, settings.depth, width, attention, self.layout)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.blocks(self.embed(pictures), self.positions.rotation)
+
+    def embed(self, pictures: Tensor) -> Tensor:
+        return self.dropout(self.positions(self.tokens(pictures)))
+
+    def maps(self, pictures: Tensor) -> tuple[Maps, Tensor]:
+        """The attention that `forward` uses, read as the mean over the tokens that look; and the last tokens."""
+        layers, tokens = self.blocks.maps(self.embed(pictures), self.positions.rotation)
+        return Maps(self.layout, layers, [layer.mean(dim=-2) for layer in layers]), tokens
+
+
+class MultiScaleTransformer(nn.Module):
+    def __init__(self, settings: MultiScale, shape: Shape, classes: int):
+        super().__init__()
+        early: Positions = NoPositions() if isinstance(settings.join, LateClassToken) else settings.positions
+        self.scales = nn.ModuleList(Scale(settings, shape, patch, early) for patch in settings.patches)
+        grids = tuple(divide(shape, patch) for patch in settings.patches)
+        self.join = settings.join.build(settings, classes, Layout(0, grids))
+        initialise(self)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """(b, c, y, x) → (b, classes)."""
+        return self.join([scale(pictures) for scale in self.scales])
+
+    def maps(self, pictures: Tensor) -> list[Maps]:
+        """The attention that `forward` uses on these pictures: a stream per scale, and the join's where it attends."""
+        streams, tokens = [], []
+        for scale in self.scales:
+            assert isinstance(scale, Scale)
+            maps, last = scale.maps(pictures)
+            streams.append(maps)
+            tokens.append(last)
+        return [maps for maps in self.join.maps(tokens, streams) if maps.layers]
+
+
+def prepend(extra: Tensor, scales: list[Tensor]) -> Tensor:
+    """[extra; tokens of scale 1; tokens of scale 2; …]."""
+    tokens = torch.cat(scales, dim=1)
+    return torch.cat([extra.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)

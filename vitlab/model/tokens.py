@@ -1,0 +1,152 @@
+"""Image → tokens: each kind cuts pictures (b, c, y, x) into patches and embeds them as tokens (b, n, d)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from vitlab.errors import BadInput
+from vitlab.model.layout import Grid, Shape, divide
+
+
+class Tokenizer(nn.Module):
+    """Pictures (b, c, y, x) → tokens (b, n, d), the patches of each grid row by row."""
+
+    grids: tuple[Grid, ...]
+
+
+@dataclass(frozen=True)
+class ConvPatches:
+    """token = W ∗ patch + b, as one convolution with kernel = stride = patch (Dosovitskiy et al., 2021)."""
+
+    kind: ClassVar[str] = "conv-patches"
+    patch: int = 4  # side of a patch, in pixels
+
+    def build(self, shape: Shape, width: int) -> Tokenizer:
+        return ConvTokenizer(self, shape, width)
+
+
+class ConvTokenizer(Tokenizer):
+    def __init__(self, settings: ConvPatches, shape: Shape, width: int):
+        super().__init__()
+        self.grids = (divide(shape, settings.patch),)
+        self.embed = nn.Conv2d(shape.channels, width, kernel_size=settings.patch, stride=settings.patch)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return embed_patches(pictures, self.embed)
+
+
+@dataclass(frozen=True)
+class LinearPatches:
+    """token = W · flatten(patch) + b: reshape, then a Linear; the same map as conv-patches (reports R1, R3 and R4)."""
+
+    kind: ClassVar[str] = "linear-patches"
+    patch: int = 4  # side of a patch, in pixels
+
+    def build(self, shape: Shape, width: int) -> Tokenizer:
+        return LinearTokenizer(self, shape, width)
+
+
+class LinearTokenizer(Tokenizer):
+    def __init__(self, settings: LinearPatches, shape: Shape, width: int):
+        super().__init__()
+        self.patch = settings.patch
+        self.grids = (divide(shape, settings.patch),)
+        self.embed = nn.Linear(shape.channels * settings.patch**2, width)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.embed(flatten_patches(pictures, self.patch))
+
+
+@dataclass(frozen=True)
+class ShiftedPatches:
+    """token = W · LN(flatten(patch of [x, x↖, x↗, x↙, x↘])), shifts of half a patch (SPT; Lee et al., 2021)."""
+
+    kind: ClassVar[str] = "shifted-patches"
+    patch: int = 4  # side of a patch, in pixels
+
+    def build(self, shape: Shape, width: int) -> Tokenizer:
+        return ShiftedTokenizer(self, shape, width)
+
+
+class ShiftedTokenizer(Tokenizer):
+    def __init__(self, settings: ShiftedPatches, shape: Shape, width: int):
+        super().__init__()
+        self.patch = settings.patch
+        self.grids = (divide(shape, settings.patch),)
+        features = 5 * shape.channels * settings.patch**2
+        self.norm = nn.LayerNorm(features)
+        self.embed = nn.Linear(features, width)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        step = max(self.patch // 2, 1)
+        # Padding by +s on one side and −s on the other moves the picture and fills the uncovered edge with zeros.
+        shifted = [F.pad(pictures, (x, -x, y, -y)) for y in (-step, step) for x in (-step, step)]
+        return self.embed(self.norm(flatten_patches(torch.cat([pictures, *shifted], dim=1), self.patch)))
+
+
+@dataclass(frozen=True)
+class ConvStem:
+    """token = W ∗ GELU(norm(3×3 ∗ x)): a 3×3 convolution before the patches (after Xiao et al., 2021)."""
+
+    kind: ClassVar[str] = "conv-stem"
+    patch: int = 4  # side of a patch, in pixels
+    channels: int = 32  # features of the 3×3 convolution
+
+    def build(self, shape: Shape, width: int) -> Tokenizer:
+        return StemTokenizer(self, shape, width)
+
+
+class StemTokenizer(Tokenizer):
+    def __init__(self, settings: ConvStem, shape: Shape, width: int):
+        super().__init__()
+        if settings.channels < 1:
+            raise BadInput(f"the conv stem needs at least one channel, not {settings.channels}")
+        self.grids = (divide(shape, settings.patch),)
+        self.see = nn.Conv2d(shape.channels, settings.channels, kernel_size=3, padding=1)
+        # One group normalises within a picture, so that a prediction never depends on its batch neighbours.
+        self.norm = nn.GroupNorm(1, settings.channels)
+        self.embed = nn.Conv2d(settings.channels, width, kernel_size=settings.patch, stride=settings.patch)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return embed_patches(F.gelu(self.norm(self.see(pictures))), self.embed)
+
+
+@dataclass(frozen=True)
+class SeveralScales:
+    """tokens = [conv-patches of p₁; conv-patches of p₂; …] side by side in one sequence, each with its own weights."""
+
+    kind: ClassVar[str] = "several-scales"
+    patches: tuple[int, ...] = (7, 14)  # sides of the patches, one per scale
+
+    def build(self, shape: Shape, width: int) -> Tokenizer:
+        return ScalesTokenizer(self, shape, width)
+
+
+class ScalesTokenizer(Tokenizer):
+    def __init__(self, settings: SeveralScales, shape: Shape, width: int):
+        super().__init__()
+        if not settings.patches:
+            raise BadInput("several-scales needs at least one patch side")
+        self.scales = nn.ModuleList(ConvPatches(patch).build(shape, width) for patch in settings.patches)
+        self.grids = tuple(divide(shape, patch) for patch in settings.patches)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return torch.cat([scale(pictures) for scale in self.scales], dim=1)
+
+
+def embed_patches(pictures: Tensor, convolution: nn.Conv2d) -> Tensor:
+    """A convolution whose stride is its kernel is a matrix product on patches, and is faster as one."""
+    patches = flatten_patches(pictures, convolution.kernel_size[0])
+    return F.linear(patches, convolution.weight.flatten(1), convolution.bias)
+
+
+def flatten_patches(pictures: Tensor, patch: int) -> Tensor:
+    """(b, c, y·p, x·p) → (b, y·x, c·p·p): each patch's pixels in one row."""
+    return rearrange(pictures, "b c (y p) (x q) -> b (y x) (c p q)", p=patch, q=patch)
+
+
+Tokens = ConvPatches | LinearPatches | ShiftedPatches | ConvStem | SeveralScales

@@ -1,0 +1,109 @@
+"""The Vision Transformer: images → tokens → positions → blocks → head, in one forward."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vitlab.errors import BadInput
+from vitlab.model.attention import Attention, Softmax
+from vitlab.model.blocks import Block, Stack
+from vitlab.model.heads import ClassToken, Head
+from vitlab.model.layout import Layout, Shape
+from vitlab.model.positions import Learned, Positions
+from vitlab.model.tokens import ConvPatches, Tokens
+
+
+@dataclass(frozen=True)
+class ViT:
+    """logits = head(norm(blockᴸ(… block¹([class; registers; tokens(x)] + positions)))) (Dosovitskiy et al., 2021)."""
+
+    kind: ClassVar[str] = "vit"
+    width: int = 64  # features of a token
+    depth: int = 4  # blocks
+    registers: int = 0  # learned tokens that nothing reads (Darcet et al., 2024)
+    final_norm: bool = True  # normalise the tokens before the head
+    tokens: Tokens = field(default_factory=ConvPatches)  # image → tokens
+    positions: Positions = field(default_factory=Learned)  # where a token lies
+    attention: Attention = field(default_factory=Softmax)  # how tokens mix
+    block: Block = field(default_factory=Block)  # norms, MLP and regularisation
+    head: Head = field(default_factory=ClassToken)  # which token is read
+
+    def build(self, shape: Shape, classes: int) -> "VisionTransformer":
+        check_size(self.width, self.depth, classes)
+        if self.registers < 0:
+            raise BadInput(f"registers must be 0 or more, not {self.registers}")
+        return VisionTransformer(self, shape, classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """What one stream of tokens did: attention (b, h, n, n) of each block, and the head's view of it (b, h, n)."""
+
+    layout: Layout
+    layers: list[Tensor]
+    read: list[Tensor]
+
+    def on_grids(self) -> list[Tensor]:
+        """The head's view laid on each grid of patches: (b, layers, heads, rows, columns)."""
+        patches = torch.stack(self.read, dim=1)[..., self.layout.extra :]
+        parts = patches.split([grid.tokens for grid in self.layout.grids], dim=-1)
+        return [part.unflatten(-1, (g.rows, g.columns)) for part, g in zip(parts, self.layout.grids, strict=True)]
+
+
+class VisionTransformer(nn.Module):
+    def __init__(self, settings: ViT, shape: Shape, classes: int):
+        super().__init__()
+        width = settings.width
+        self.tokens = settings.tokens.build(shape, width)
+        extra = settings.head.own_tokens + settings.registers
+        self.layout = Layout(extra, self.tokens.grids)
+        self.extra = nn.Parameter(torch.empty(extra, width)) if extra else None
+        self.positions = settings.positions.build(self.layout, width, settings.attention.head_width(width))
+        self.dropout = nn.Dropout(settings.block.dropout)
+        self.blocks = Stack(settings.block, settings.depth, width, settings.attention, self.layout)
+        self.norm = settings.block.normalise(width) if settings.final_norm else nn.Identity()
+        self.head = settings.head.build(width, classes, self.layout)
+        initialise(self)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """(b, c, y, x) → (b, classes)."""
+        tokens = self.blocks(self.embed(pictures), self.positions.rotation, self.head.read)
+        return self.head(self.norm(tokens))
+
+    def embed(self, pictures: Tensor) -> Tensor:
+        """(b, c, y, x) → (b, n, d): extra tokens and patches, with their positions."""
+        tokens = self.tokens(pictures)
+        if self.extra is not None:
+            tokens = torch.cat([self.extra.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
+        return self.dropout(self.positions(tokens))
+
+    def maps(self, pictures: Tensor) -> list[Maps]:
+        """The attention that `forward` uses on these pictures, as one stream."""
+        layers, _ = self.blocks.maps(self.embed(pictures), self.positions.rotation)
+        if not layers:
+            return []
+        return [Maps(self.layout, layers, [self.head.pool(layer) for layer in layers])]
+
+
+def check_size(width: int, depth: int, classes: int) -> None:
+    for name, value, least in (("width", width, 1), ("depth", depth, 0), ("the number of classes", classes, 1)):
+        if value < least:
+            raise BadInput(f"{name} must be {least} or more, not {value}")
+
+
+def initialise(model: nn.Module) -> None:
+    """Xavier for dense layers (queries, keys and values apart), zero biases, 0.02 for the logits and extra tokens."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            if name.endswith("logits"):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+            else:
+                for matrix in module.weight.chunk(3) if name.endswith("qkv") else [module.weight]:
+                    nn.init.xavier_uniform_(matrix)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    for name, parameter in model.named_parameters():
+        if name.endswith("extra"):
+            nn.init.trunc_normal_(parameter, std=0.02)

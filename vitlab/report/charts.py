@@ -1,0 +1,163 @@
+"""Line charts and the reliability diagram as inline SVG, coloured by the page's style."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+WIDTH, HEIGHT = 460, 270
+LEFT, RIGHT, TOP, BOTTOM = 50, 86, 12, 40
+SQUARE = 320
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A straight map from values to pixels: pixel = start + (value − low) / (high − low) · (end − start)."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def pixel(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a chart; NaN marks a value that is not there."""
+
+    label: str
+    kind: str  # the style's class: "main" or "second"
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One label on an axis."""
+
+    value: float
+    label: str
+
+
+def steps(low: float, high: float, most: int, least: float = 0.0) -> list[float]:
+    """Multiples of 1, 2 or 5 · 10^k that cover low … high, in at most `most` intervals inside it."""
+    span = max(high - low, 1e-12 + abs(high) * 1e-9)
+    power = 10.0 ** math.floor(math.log10(span / most))
+    step = max(next(power * factor for factor in (1, 2, 5, 10, 20) if span / (power * factor) <= most), least)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(index * step, 12) for index in range(first, last + 1)]
+
+
+def curves(
+    epochs: Sequence[float],
+    series: Sequence[Series],
+    describe: str,
+    *,
+    form: Callable[[float], str],
+    bounds: tuple[float, float],
+    ticks: Sequence[Tick],
+    reference: Tick | None = None,
+) -> Markup:
+    """Lines against epoch, labelled at their right ends, with one readout text per epoch for the script."""
+    vertical = Axis(*bounds, start=HEIGHT - BOTTOM, end=TOP)
+    first, last = min(epochs), max(epochs)
+    margin = 0.5 if first == last else 0.0
+    horizontal = Axis(first - margin, last + margin, start=LEFT, end=WIDTH - RIGHT)
+    marks = steps(first, last, most=6, least=1) if first < last else [first]
+    parts = [_rule(vertical.pixel(tick.value), tick.label) for tick in ticks]
+    parts += [
+        _text(horizontal.pixel(mark), HEIGHT - BOTTOM + 18, "middle", f"{mark:g}")
+        for mark in marks
+        if horizontal.low <= mark <= horizontal.high
+    ]
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, "middle", "epoch"))
+    if reference is not None and bounds[0] <= reference.value <= bounds[1]:
+        y = vertical.pixel(reference.value)
+        parts.append(f'<path class="reference" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(_text(LEFT + 4, y - 5, "start", reference.label))
+    parts += [_line(line, epochs, horizontal, vertical) for line in reversed(series)]
+    parts += _end_labels(series, vertical)
+    readouts = [
+        " · ".join([f"epoch {epoch:g}", *(f"{line.label} {form(line.values[index])}" for line in series)])
+        for index, epoch in enumerate(epochs)
+    ]
+    places = json.dumps([round(horizontal.pixel(epoch), 1) for epoch in epochs])
+    return Markup(
+        f'<svg class="chart" role="img" viewBox="0 0 {WIDTH} {HEIGHT}" aria-label="{escape(describe)}" '
+        f'data-x="{places}" data-readout="{escape(json.dumps(readouts, ensure_ascii=False))}">{"".join(parts)}</svg>'
+    )
+
+
+def reliability(bins: Sequence[tuple[float, float, int]], describe: str) -> Markup:
+    """Accuracy against confidence: a dot per bin, its area the bin's count, its stem the distance from the diagonal."""
+    low, high = 44.0, SQUARE - 12.0
+    across, up = Axis(0, 1, low, high), Axis(0, 1, SQUARE - 44.0, 12.0)
+    parts = []
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        parts.append(f'<path class="rule" d="M{low} {up.pixel(share):.1f}H{high}"/>')
+        parts.append(_text(low - 8, up.pixel(share) + 4, "end", f"{100 * share:.0f}"))
+        parts.append(_text(across.pixel(share), up.start + 18, "middle", f"{100 * share:.0f}"))
+    parts.append(f'<path class="reference" d="M{low} {up.start}L{high} {up.end}"/>')
+    parts.append(_text((low + high) / 2, SQUARE - 6, "middle", "confidence, %"))
+    parts.append(f'<text transform="translate(13 {SQUARE / 2 - 16}) rotate(-90)" text-anchor="middle">right, %</text>')
+    most = max((count for _, _, count in bins), default=0)
+    for confidence, accuracy, count in bins:
+        if count == 0:
+            continue
+        x, y = across.pixel(confidence), up.pixel(accuracy)
+        radius = 3 + 7 * math.sqrt(count / most)
+        parts.append(f'<path class="stem" d="M{x:.1f} {up.pixel(confidence):.1f}V{y:.1f}"/>')
+        parts.append(
+            f'<circle class="bin" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>'
+            f"{count} pictures: {100 * confidence:.1f} % sure, {100 * accuracy:.1f} % right</title></circle>"
+        )
+    return Markup(
+        f'<svg class="chart square" role="img" viewBox="0 0 {SQUARE} {SQUARE}" aria-label="{escape(describe)}">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _rule(y: float, label: str) -> str:
+    return f'<path class="rule" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>' + _text(LEFT - 8, y + 4, "end", label)
+
+
+def _text(x: float, y: float, anchor: str, text: str, kind: str = "") -> str:
+    style = f' class="{kind}"' if kind else ""
+    return f'<text{style} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _line(line: Series, epochs: Sequence[float], horizontal: Axis, vertical: Axis) -> str:
+    """The line as one path, broken where values are missing; points that stand alone, and few points, become dots."""
+    present = [math.isfinite(value) for value in line.values]
+    path, dots = [], []
+    for index, (epoch, value) in enumerate(zip(epochs, line.values, strict=True)):
+        if not present[index]:
+            continue
+        before, after = index > 0 and present[index - 1], index + 1 < len(present) and present[index + 1]
+        point = f"{horizontal.pixel(epoch):.1f} {vertical.pixel(value):.1f}"
+        path.append(("L" if before else "M") + point)
+        if len(epochs) <= 25 or not (before or after):
+            x, y = point.split()
+            dots.append(f'<circle cx="{x}" cy="{y}" r="2.6"/>')
+    return f'<g class="line {line.kind}"><path d="{"".join(path)}"/>{"".join(dots)}</g>' if path else ""
+
+
+def _end_labels(series: Sequence[Series], vertical: Axis) -> list[str]:
+    """Each line's name beside its last value, pushed apart where two would overlap."""
+    ends = []
+    for line in series:
+        known = [value for value in line.values if math.isfinite(value)]
+        if known:
+            ends.append((vertical.pixel(known[-1]), line))
+    ends.sort(key=lambda end: end[0])
+    places = [y for y, _ in ends]
+    if len(places) == 2 and places[1] - places[0] < 15:
+        middle = min(max(sum(places) / 2, TOP + 8), HEIGHT - BOTTOM - 8)
+        places = [middle - 7.5, middle + 7.5]
+    return [
+        _text(WIDTH - RIGHT + 8, y + 4, "start", line.label, f"label {line.kind}")
+        for y, (_, line) in zip(places, ends, strict=True)
+    ]
