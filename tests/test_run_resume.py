@@ -104,21 +104,33 @@ def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, vitlab, kind):
     assert bits(tmp_path / "runs/digits") == bits(tmp_path / "runs/whole")
 
 
-@pytest.fixture
-def stopped(tmp_path, monkeypatch) -> Path:
-    """A run that stands in its second epoch."""
-    folder = tmp_path / "stopped"
-    asked = iter([False] * 10 + [True] * 10)
+def stop_after(steps: int, folder: Path, monkeypatch) -> None:
+    """Train a new run and ask it to stop after this many steps."""
+    asked = iter([False] * (steps - 1) + [True])
 
     @contextmanager
-    def after_ten_steps():
+    def counted():
         yield lambda: next(asked)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "stop_requests", after_ten_steps)
-        with pytest.raises(loop.Stopped):
-            start(folder)
-    return folder
+        patch.setattr(loop, "stop_requests", counted)
+        with pytest.raises(loop.Stopped, match=f"after step {steps} of 24"):
+            start(folder, "checkpoint=1000")
+
+
+@pytest.fixture
+def stopped(tmp_path, monkeypatch) -> Path:
+    """A run that stands in its second epoch."""
+    stop_after(10, tmp_path / "stopped", monkeypatch)
+    return tmp_path / "stopped"
+
+
+@pytest.mark.parametrize("steps", [1, 7, 8, 9, 23])
+def test_stopped_anywhere_in_an_epoch_of_8_steps_it_ends_in_the_same_bits(tmp_path, monkeypatch, steps):
+    stop_after(steps, tmp_path / "stopped", monkeypatch)
+    for name in ("stopped", "whole"):
+        start(tmp_path / name)
+    assert bits(tmp_path / "stopped") == bits(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 100, 0.5, 0.99])

@@ -81,14 +81,8 @@ class Loop:
             self.train_step(forward, batches[place])
             session.seconds = before + time.monotonic() - started
             self.progress.step(session.step, measure)
-            if asked():
-                self.save()
-                raise Stopped(
-                    f"stopped in epoch {epoch + 1} of {self.experiment.training.epochs}, nothing is lost; "
-                    f"go on with: vitlab resume {self.run.folder}"
-                )
             if place + 1 < session.steps_per_epoch:
-                self.save_if_due()
+                self.pause(asked)
         self.check_bad()
         line = measure()
         if len(self.data.validation):
@@ -98,7 +92,7 @@ class Loop:
         session.seconds = before + time.monotonic() - started
         self.run.add_metrics(line | {"seconds": round(session.seconds, 3)})
         self.progress.epoch(line)
-        self.save_if_due(force=session.step == session.steps)
+        self.pause(asked)
 
     def train_step(self, forward: nn.Module, chosen: Tensor) -> None:
         """One batch: gather, augment, normalise, loss, gradients, step."""
@@ -151,9 +145,17 @@ class Loop:
             "images_per_second": round((self.session.step - first) * self.batch / max(seconds, 1e-9), 1),
         }
 
-    def save_if_due(self, force: bool = False) -> None:
-        if force or time.monotonic() - self.saved_at >= self.experiment.training.checkpoint:
+    def pause(self, asked: Callable[[], bool]) -> None:
+        """Between two steps: save where it is time to, and stop where the user asked."""
+        finished = self.session.step == self.session.steps
+        stopping = asked() and not finished
+        if stopping or finished or time.monotonic() - self.saved_at >= self.experiment.training.checkpoint:
             self.save()
+        if stopping:
+            raise Stopped(
+                f"stopped after step {self.session.step} of {self.session.steps}, nothing is lost; "
+                f"go on with: vitlab resume {self.run.folder}"
+            )
 
     def save(self) -> None:
         self.check_bad()
