@@ -1,6 +1,6 @@
 """Every kind the package offers, read from its unions, and small settings of each for the tests."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from itertools import product
 from types import UnionType
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vitlab.data import Source
 from vitlab.engine.optimisers import Optimiser
+from vitlab.errors import BadInput
 from vitlab.model import Model, MultiScale, Network, Shape, ViT
 from vitlab.model.attention import Attention, Uniform
 from vitlab.model.blocks import Block
@@ -150,3 +151,19 @@ def shuffle_patches(pictures: Tensor, patch: int, order: Tensor) -> Tensor:
         taken = pictures[..., v * patch : (v + 1) * patch, u * patch : (u + 1) * patch]
         moved[..., y * patch : (y + 1) * patch, x * patch : (x + 1) * patch] = taken
     return moved
+
+
+UNIONS = {
+    "attention": ATTENTIONS, "tokens": TOKENS, "positions": POSITIONS, "head": HEADS, "join": JOINS, "model": MODELS,
+    "source": SOURCES, "optimiser": OPTIMISERS, "objective": OBJECTIVES,
+}  # fmt: skip
+
+
+def refusal(call: Callable[..., object], *given: Any) -> str:
+    """What a call is refused with, which is one line."""
+    with pytest.raises(BadInput) as caught:
+        call(*given)
+    text = str(caught.value)
+    assert text
+    assert "\n" not in text
+    return text

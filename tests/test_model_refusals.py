@@ -1,6 +1,5 @@
 """What cannot be built is refused in one line that names the settings that clash."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +11,7 @@ from kinds import (
     each,
     kind_id,
     names_of,
+    refusal,
     small_attention,
     small_multiscale,
     small_tokens,
@@ -19,7 +19,6 @@ from kinds import (
 )
 from kinds import some_pictures as pictures_of
 
-from vitlab.errors import BadInput
 from vitlab.model import Shape
 from vitlab.model.attention import Linformer, Locality, Softmax, Uniform
 from vitlab.model.blocks import Block
@@ -28,15 +27,6 @@ from vitlab.model.positions import Rotary, Sinusoidal1d, Sinusoidal2d
 from vitlab.model.tokens import ConvPatches, ConvStem, SeveralScales
 
 SHAPE = Shape(1, 12, 18)
-
-
-def refusal(build: Callable[[], object]) -> str:
-    with pytest.raises(BadInput) as caught:
-        build()
-    text = str(caught.value)
-    assert text
-    assert "\n" not in text
-    return text
 
 
 REFUSED = {
