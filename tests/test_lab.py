@@ -9,6 +9,9 @@ from conftest import QUICK
 from PIL import Image
 
 import vitlab
+from vitlab.data import Sample
+from vitlab.data.prepared import Normalise
+from vitlab.engine.evaluation import evaluate_part
 
 SMALL = (*(word for word in QUICK if not word.startswith(("patch", "epochs"))), "epochs=1")
 
@@ -56,6 +59,10 @@ def test_the_last_partial_test_batch_is_counted(trained):
     """R1 tested 9,984 pictures of 10,000; 2,000 is no multiple of 300 either."""
     run = vitlab.open_run(trained)
     assert vitlab.evaluate(run).count == 2000 == run.result["count"]
+    test, normalise = Sample().load(trained).test, Normalise(run.card, torch.device("cpu"))
+    uneven, whole = (evaluate_part(run.model(), test, normalise, bfloat16=False, batch=n) for n in (300, 2000))
+    assert uneven.logits.shape == (2000, 10)
+    assert torch.allclose(uneven.logits, whole.logits, atol=1e-5)
 
 
 def test_a_model_says_the_same_of_a_picture_file_and_of_its_pixels(trained, tmp_path):

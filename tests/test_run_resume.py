@@ -184,6 +184,9 @@ def test_two_processes_never_share_a_folder(stopped, vitlab):
 def test_new_runs_never_share_a_folder(tmp_path):
     taken = [claim_run(tmp_path, "run", exact=False).name for _ in range(3)]
     assert taken == ["run", "run-2", "run-3"]
+    (tmp_path / "file").touch()
+    with pytest.raises(vitlab.BadInput, match=r"cannot make .*file"):
+        claim_run(tmp_path, "file", exact=True)
     start(tmp_path / "mine")
     with pytest.raises(vitlab.BadInput, match="is there already"):
         vitlab.train("digits", *QUICK, name="mine", runs=tmp_path, quiet=True)

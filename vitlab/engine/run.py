@@ -180,10 +180,10 @@ def claim_run(runs: Path, wanted: str, exact: bool) -> Run:
         try:
             folder.mkdir(parents=True, exist_ok=exact)
             return Run(folder)
-        except FileExistsError:
-            number += 1
         except OSError as error:
-            raise explain(error, f"cannot make {folder}") from error
+            if exact or not isinstance(error, FileExistsError):
+                raise explain(error, f"cannot make {folder}") from error
+            number += 1
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
