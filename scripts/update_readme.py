@@ -1,12 +1,14 @@
-"""Fill the README's result table from the records in results/: python scripts/update_readme.py."""
+"""Fill the README's tables from the records in results/: python scripts/update_readme.py."""
 
 import json
 import re
 from pathlib import Path
 from statistics import mean, stdev
 
+from vitlab.recipes import reproductions
+from vitlab.reproduce.page import summary
+
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
 def row(record: dict) -> str:
@@ -29,7 +31,12 @@ def table(folder: Path) -> str:
 
 
 def updated(text: str) -> str:
-    return TABLE.sub(lambda found: found[1] + table(ROOT / "results") + found[2], text)
+    """The text with every table between its two marks made anew."""
+    reports = summary(reproductions(), ROOT / "results" / "reports", "docs/reports.md")
+    for name, made in {"results": table(ROOT / "results"), "reports": reports.rstrip("\n") + "\n"}.items():
+        marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        text = marks.sub(lambda found, made=made: found[1] + made + found[2], text)
+    return text
 
 
 if __name__ == "__main__":

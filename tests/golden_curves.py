@@ -16,7 +16,8 @@ CURVES = {
     "locality": ("optimiser=adamw", "attention=locality", "tokens=shifted-patches"),
     "muon": ("optimiser=muon", "positions=rotary", "head=mean", "tokens=conv-stem"),
     "regularised": (
-        "mixup=0.8", "cutmix=1", "label_smoothing=0.1", "block.dropout=0.1", "stochastic_depth=0.1", "ema=0.9",
+        "mixup=0.8", "cutmix=1", "label_smoothing=0.1", "block.dropout=0.1", "hidden_dropout=0.1",
+        "stochastic_depth=0.1", "ema=0.9",
     ),
     "augmented": ("flip=yes", "crop=2", "rotate=15", "augment.scale=0.2", "shear=5", "colour=0.3", "erase=0.3"),
     "post-norm": (

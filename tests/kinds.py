@@ -14,12 +14,12 @@ from vitlab.data import Source
 from vitlab.engine.optimisers import Optimiser
 from vitlab.errors import BadInput
 from vitlab.model import Model, MultiScale, Network, Shape, ViT
-from vitlab.model.attention import Attention, Uniform
+from vitlab.model.attention import Attention, Softmax, Uniform
 from vitlab.model.blocks import Block
-from vitlab.model.heads import Head
-from vitlab.model.multiscale import JoinKind
+from vitlab.model.heads import ClassToken, Head
+from vitlab.model.multiscale import JoinKind, LateClassToken
 from vitlab.model.positions import Positions, Rotary
-from vitlab.model.tokens import Tokens
+from vitlab.model.tokens import LinearPatches, Tokens
 from vitlab.objectives import Objective
 
 
@@ -88,6 +88,18 @@ def fits(model: Any) -> bool:
     return not (isinstance(model.positions, Rotary) and isinstance(model.attention, Uniform))
 
 
+def is_blind(model: Any) -> bool:
+    """Whether the token that is read never meets a patch: one that comes late, or that attends to other pictures'."""
+    if isinstance(model, MultiScale):
+        return isinstance(model.join, LateClassToken)
+    return model.across == "batch" and isinstance(model.head, ClassToken)
+
+
+def mixes_pictures(model: Any) -> bool:
+    """Whether a prediction depends on the other pictures of its batch, which only attention across it brings about."""
+    return isinstance(model, ViT) and model.across == "batch" and not is_blind(model)
+
+
 def _every_model() -> Iterator[Any]:
     """Each kind of each part once, in an otherwise plain model, and every pair of attention and positions."""
     yield from (pytest.param(small_vit(tokens=small_tokens(kind)), id=f"tokens-{kind.kind}") for kind in TOKENS)
@@ -102,6 +114,15 @@ def _every_model() -> Iterator[Any]:
     for kind in HEADS:
         yield pytest.param(small_vit(head=kind()), id=f"head-{kind.kind}")
         yield pytest.param(small_vit(head=kind(), registers=2, final_norm=False), id=f"head-{kind.kind}-registers")
+    yield pytest.param(small_vit(tokens=LinearPatches(4, twice=True)), id="linear-patches-twice")
+    for output in choices(ViT, "output"):
+        yield pytest.param(small_vit(output=output), id=f"output-{output}")
+        yield pytest.param(small_multiscale(output=output), id=f"multi-scale-output-{output}")
+    for kind, head in product((Softmax, Uniform), HEADS):
+        model = small_vit(across="batch", attention=small_attention(kind), head=head())
+        yield pytest.param(model, id=f"across-batch-{kind.kind}-{head.kind}")
+    for start, copies in product(choices(ViT, "start"), (False, True)):
+        yield pytest.param(small_vit(start=start, copies=copies), id=f"start-{start}{'-copies' if copies else ''}")
     for kind, join in product(ATTENTIONS, JOINS):
         model = small_multiscale(attention=small_attention(kind, heads=4), join=join())
         yield pytest.param(model, id=f"join-{join.kind}-{kind.kind}")

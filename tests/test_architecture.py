@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).parent.parent / "vitlab"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Each layer may import from those above it and from itself. A name covers the modules below it, unless one of them
-# has a layer of its own (engine.optimisers is settings of an experiment; the rest of engine runs one).
+# has a layer of its own (engine.optimisers is settings of an experiment, the rest of engine runs one; reproduce is what
+# a report's experiment is and how it is shown, reproduce.runs trains it).
 LAYERS = [
     {"errors"},
     {"settings", "chance"},
@@ -23,9 +24,10 @@ LAYERS = [
     {"engine"},
     {"look"},
     {"report"},
+    {"reproduce"},
     {"recipes"},
     {"lab"},
-    {"study", "bench", "check", "transfer", "export", "page"},
+    {"study", "bench", "check", "transfer", "export", "page", "reproduce.workers", "reproduce.runs"},
     {""},
     {"cli"},
     {"__main__"},

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitlab.data import Mnist, Part, Sample, Source, data_folder, hold_out, statistics, take
-from vitlab.data.dataset import split_test
+from vitlab.data.dataset import DataSet, split_test
 from vitlab.data.digits import SAMPLE, SAMPLE_DIGEST
+from vitlab.data.prepared import Data, Normalise, describe, prepare, unit
 from vitlab.errors import BadInput
 
 labels_lists = st.lists(st.integers(0, 5), min_size=1, max_size=120)
@@ -101,6 +102,25 @@ def test_statistics_agree_with_numpy_in_float64() -> None:
     expected = reference.std(axis=(0, 2, 3))
     expected[2] = 1.0
     np.testing.assert_allclose(deviation, expected, rtol=1e-9)
+
+
+def test_pictures_normalised_by_a_half_run_from_minus_one_to_one() -> None:
+    prepared = prepare(Data(normalise="half"), Path("nowhere"))
+    assert prepared.card.mean == prepared.card.deviation == (0.5,)
+    pictures = prepared.train.pictures[:500]
+    found = Normalise(prepared.card, torch.device("cpu"))(unit(pictures))
+    np.testing.assert_allclose(found, pictures.numpy().astype(np.float64) / 127.5 - 1, atol=1e-6)
+    assert (found.min(), found.max()) == (-1, 1)
+    plain = prepare(Data(), Path("nowhere"))
+    assert torch.equal(plain.train.pictures, prepared.train.pictures)
+    assert (plain.card.mean, plain.card.deviation) == statistics(plain.train)
+
+
+def test_every_channel_has_its_half() -> None:
+    pictures = torch.randint(0, 256, (12, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    part = Part(pictures, torch.arange(12) % 2)
+    card = describe(DataSet("own", ("a", "b"), part, part), part, part, "half")
+    assert card.mean == card.deviation == (0.5, 0.5, 0.5)
 
 
 def test_the_sample_is_the_stored_one_and_loads_at_once() -> None:

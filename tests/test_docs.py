@@ -7,15 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from statistics import mean
+from types import ModuleType
 
+import numpy as np
 import pytest
 from conftest import QUICK
+from PIL import Image
 
-from vitlab import recipes
-from vitlab.settings import to_json
+from vitlab import Experiment, override, recipes
+from vitlab.settings import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -58,8 +60,10 @@ def test_every_command_of_the_readme_runs(checkout):
     accuracy = float(re.search(r"test accuracy ([\d.]+)%", printed)[1])
     assert accuracy >= 97
     assert (checkout / "runs/digits/report.html").stat().st_size < 1_000_000
+    trained_elsewhere = "vitlab reproduce r1 --small"  # by tests/test_reproduce_small.py
+    assert trained_elsewhere in commands
     for command in commands[2:]:
-        if command and not command.startswith("source"):
+        if command and not command.startswith("source") and command != trained_elsewhere:
             run(command, checkout)
     assert "7" in run("vitlab predict runs/digits docs/seven.png --top 1", checkout)
     for example in blocks(README, "python"):
@@ -91,20 +95,64 @@ def test_the_contributing_example_is_a_true_kind(tmp_path):
 
 
 def test_the_readme_table_is_what_the_records_say():
-    spec = importlib.util.spec_from_file_location("update_readme", ROOT / "scripts/update_readme.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    assert script.updated(README) == README
+    assert script("update_readme").updated(README) == README
     assert README.count("results/") >= 2
+    assert README.count("docs/reports.md#") >= len(recipes.reproductions())
 
 
-def test_every_recipe_states_what_its_record_says():
-    for name, module in recipes.names().items():
-        record = json.loads((ROOT / f"results/{name}.json").read_text(encoding="utf-8"))
-        stated = import_module(f"vitlab.recipes.{module}").__doc__
-        assert f"{100 * mean(run['test_accuracy'] for run in record['runs']):.2f} %" in stated
-        assert f"{len(record['runs'])} seeds" in stated
-        assert record["config"] == to_json(recipes.recipe(name)), "the record is of another configuration"
+def script(name: str) -> ModuleType:
+    """A file of scripts/, as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.mark.parametrize("name", sorted(set(recipes.names()) - set(recipes.reproductions())))
+def test_every_recipe_states_what_its_record_says(name):
+    record = json.loads((ROOT / f"results/{name}.json").read_text(encoding="utf-8"))
+    check_stated(recipes.module(name).__doc__, record["runs"])
+    recorded = from_json(Experiment, record["config"])  # a setting that is younger than the record has its default
+    assert recorded == recipes.recipe(name), "the record is of another configuration"
+
+
+@pytest.mark.parametrize("name", recipes.reproductions())
+def test_every_experiment_of_a_report_states_what_its_record_says(name):
+    path, stated = ROOT / f"results/reports/{name}.json", recipes.module(name).__doc__
+    if not path.exists():
+        assert "not run yet" in stated
+        return
+    record, plan = json.loads(path.read_text(encoding="utf-8")), recipes.reproductions()[name]
+    check_stated(stated, record["variants"][0]["runs"])
+    settings = {(variant.group, variant.name): variant.settings for variant in plan.variants}
+    for variant in record["variants"]:
+        wanted = override(recipes.recipe(name), list(settings[variant["group"], variant["name"]]))
+        assert from_json(Experiment, variant["config"]) == wanted, f"{variant['name']} is of another configuration"
+        assert not record["small"]
+
+
+def check_stated(stated: str, runs: list[dict]) -> None:
+    words = " ".join(stated.split())
+    assert f"{100 * mean(run['test_accuracy'] for run in runs):.2f} %" in words
+    assert f"{len(runs)} seeds" in words
+
+
+def test_the_reports_page_is_what_the_records_say(tmp_path):
+    """The same text and drawings, byte for byte; a PNG's bytes depend on the library, so its pixels are compared."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    script("update_reports").update(tmp_path)
+    made, kept = (folder / "docs" for folder in (tmp_path, ROOT))
+    assert (made / "reports.md").read_text() == (kept / "reports.md").read_text()
+    names = {path.name for path in (made / "reports").iterdir()}
+    assert names == {path.name for path in (kept / "reports").iterdir()}
+    for name in names:
+        one, other = made / "reports" / name, kept / "reports" / name
+        if name.endswith(".svg"):
+            assert one.read_bytes() == other.read_bytes(), name
+        else:
+            with Image.open(one) as a, Image.open(other) as b:
+                assert np.abs(np.asarray(a, float) - np.asarray(b, float)).max() <= 2, name
 
 
 def test_every_link_leads_somewhere():

@@ -1,10 +1,14 @@
-"""What only a GPU shows: fused kernels in bfloat16, compilation, and training there. Run by hand: pytest -m gpu."""
+"""What only a GPU shows: fused kernels in bfloat16, compilation, recorded steps, and training there.
+
+Run by hand: pytest -m gpu.
+"""
 
 from typing import get_args
 
 import pytest
 import torch
 from conftest import QUICK
+from loops import loop_of, stop_after, trained
 
 import vitlab
 from vitlab.model.attention import Attention
@@ -53,3 +57,65 @@ def test_a_diverging_run_is_noticed_although_the_gpu_is_asked_only_now_and_then(
             device="cuda",
             quiet=True,
         )
+
+
+# Twenty steps in float32: more than the three that come before a recorded one, in two epochs. A recorded AdamW counts
+# its steps on the device in float32, so that it differs by 1e-7 a step, which twenty let grow. Draws that did not
+# follow (seed, step) move the losses by 1e-2 and more.
+RECORDED = ("epochs=2", "data.limit=1000", "batch=100", "patch=7", "width=64", "precision=float32", "warmup=0.5")
+CLOSE = {"rel": 1e-3}
+DROPPED = ("block.dropout=0.1", "hidden_dropout=0.1", "attention.dropout=0.1", "stochastic_depth=0.1")
+
+
+def recorded(*words: str) -> vitlab.Experiment:
+    return vitlab.override(vitlab.Experiment(), [*RECORDED, *words])
+
+
+def losses_of(run: vitlab.Run) -> list[float]:
+    """Of each epoch, and of the test part at the end."""
+    return [line["loss"] for line in run.metrics()] + [run.result["test_loss"]]
+
+
+@pytest.mark.parametrize(
+    "extra", [(), ("block.dropout=0.1",), (*DROPPED, "ema=0.9", "clip=0.1", "rotate=10"), ("clip=0", "head=mean")]
+)
+def test_a_recorded_step_learns_what_a_plain_one_learns(tmp_path, extra):
+    plain = trained(recorded(*extra), tmp_path / "plain", device="cuda")
+    graph = trained(recorded(*extra, "graph=yes"), tmp_path / "graph", device="cuda")
+    other = trained(recorded(*extra, "graph=yes", "seed=1"), tmp_path / "other", device="cuda")
+    assert losses_of(graph) == pytest.approx(losses_of(plain), **CLOSE)
+    assert losses_of(other) != pytest.approx(losses_of(plain), **CLOSE), "the tolerance tells two seeds apart"
+    assert abs(graph.result["test_accuracy"] - plain.result["test_accuracy"]) <= 0.005
+
+
+def test_what_is_dropped_in_a_recorded_step_is_drawn_anew_at_each(tmp_path):
+    """A learning rate of nothing keeps the weights: only the draws set one epoch's loss apart from another's."""
+    still = ("learning_rate=0", "data.limit=100", "epochs=8", "validation=0.5")
+    graph = trained(recorded(*still, "block.dropout=0.3", "graph=yes"), tmp_path / "graph", device="cuda")
+    losses = [line["loss"] for line in graph.metrics()]
+    assert len(losses) == 8
+    assert len({round(loss, 5) for loss in losses}) == 8
+    plain = trained(recorded(*still, "block.dropout=0.3"), tmp_path / "plain", device="cuda")
+    assert losses == pytest.approx([line["loss"] for line in plain.metrics()], rel=1e-5)
+
+
+@pytest.mark.parametrize("steps", [2, 7, 10, 16])
+def test_a_run_with_a_recorded_step_goes_on_from_its_checkpoint(tmp_path, steps):
+    """Stopped before the step is recorded, and after; in the middle of an epoch, and at its end."""
+    experiment = recorded(*DROPPED, "ema=0.9", "clip=0.1", "graph=yes")
+    whole = trained(experiment, tmp_path / "whole", device="cuda")
+    stop_after(steps, loop_of(experiment, tmp_path / "stopped", device="cuda"))
+    stopped = trained(experiment, tmp_path / "stopped", device="cuda")
+    assert losses_of(stopped) == pytest.approx(losses_of(whole), **CLOSE)
+    assert [line["step"] for line in stopped.metrics()] == [10, 20]
+
+
+def test_a_recorded_run_that_diverges_is_noticed_at_its_step(tmp_path):
+    """The step is read where the recorded one counts it, so that it is the step of a plain run."""
+    words = ("learning_rate=1e30", "clip=0", "warmup=2", "data.limit=400")
+    said = []
+    for graph in ("yes", "no"):
+        with pytest.raises(vitlab.BadInput, match="no longer a number at step") as caught:
+            trained(recorded(*words, f"graph={graph}"), tmp_path / graph, device="cuda")
+        said.append(str(caught.value).partition(";")[0])
+    assert said[0] == said[1]

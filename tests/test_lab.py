@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import QUICK
+from kinds import CLASSES, build, small_vit
 from PIL import Image
 
 import vitlab
 from vitlab.data import Sample
-from vitlab.data.prepared import Normalise
+from vitlab.data.dataset import DataSet, Part
+from vitlab.data.prepared import Normalise, describe, unit
 from vitlab.engine.evaluation import evaluate_part
+from vitlab.experiment import Testing as Reading  # pytest would take a Test… for a class of tests
+from vitlab.model import Shape
 
 SMALL = (*(word for word in QUICK if not word.startswith(("patch", "epochs"))), "epochs=1")
 
@@ -46,6 +50,9 @@ def words_of(run: vitlab.Run) -> str:
         (("tokens=conv-patches", "patch=28", "epochs=0"), "test accuracy"),
         (("tokens=conv-patches", "patch=14", "validation=0"), "training"),
         (("tokens=conv-patches", "patch=14", "precision=bfloat16", "qk_norm=yes"), "What it looks at"),
+        (("tokens=conv-patches", "patch=14", "across=batch", "head=mean"), "test accuracy"),
+        (("tokens=linear-patches", "patch=14", "twice=yes", "output=softmax", "start=torch", "copies=yes"), "patch"),
+        (("model=multi-scale", "output=log-softmax", "normalise=half"), "one map for each scale"),
     ],
 )
 def test_every_model_trains_reports_and_reads_the_same_again(tmp_path, changes, said):
@@ -60,9 +67,60 @@ def test_the_last_partial_test_batch_is_counted(trained):
     run = vitlab.open_run(trained)
     assert vitlab.evaluate(run).count == 2000 == run.result["count"]
     test, normalise = Sample().load(trained).test, Normalise(run.card, torch.device("cpu"))
-    uneven, whole = (evaluate_part(run.model(), test, normalise, bfloat16=False, batch=n) for n in (300, 2000))
+    uneven, whole = (
+        evaluate_part(run.model(), test, normalise, bfloat16=False, testing=Reading(at_once=n)) for n in (300, 2000)
+    )
     assert uneven.logits.shape == (2000, 10)
     assert torch.allclose(uneven.logits, whole.logits, atol=1e-5)
+
+
+def test_whole_batches_alone_are_counted_where_the_last_is_dropped() -> None:
+    """Report R1: batches of 64 leave 16 of 10,000 pictures unread."""
+    network = build(small_vit(), Shape(1, 4, 4))
+    generator = torch.Generator().manual_seed(0)
+    pictures = torch.randint(0, 256, (10_000, 1, 4, 4), dtype=torch.uint8, generator=generator)
+    part = Part(pictures, torch.arange(10_000) % CLASSES)
+    normalise = Normalise(describe(DataSet("own", tuple("abcde"), part, part), part, part), torch.device("cpu"))
+    whole, dropped, fitting = (
+        evaluate_part(network, part, normalise, bfloat16=False, testing=testing)
+        for testing in (Reading(64), Reading(64, drop_last=True), Reading(100, drop_last=True))
+    )
+    assert (whole.count, dropped.count, fitting.count) == (10_000, 9_984, 10_000)
+    assert torch.equal(dropped.labels, part.labels[:9_984])
+    assert torch.equal(dropped.logits, whole.logits[:9_984])
+    assert dropped.correct == int((whole.guesses == whole.labels)[:9_984].sum())
+
+
+def test_a_run_that_drops_the_last_test_batch_says_how_many_it_counted(trained, tmp_path) -> None:
+    whole = vitlab.open_run(trained).evaluation
+    run = vitlab.train("digits", *QUICK, "at_once=300", "drop_last=yes", runs=tmp_path, quiet=True)
+    assert run.result["count"] == 1800 == vitlab.evaluate(run).count
+    assert run.result["test_accuracy"] == int((whole.guesses == whole.labels)[:1800].sum()) / 1800
+    assert vitlab.open_run(run.folder).experiment.testing == Reading(300, drop_last=True)
+
+
+@pytest.mark.parametrize("model", [("tokens=conv-patches", "patch=14"), ("model=multi-scale",)], ids=["vit", "scales"])
+@pytest.mark.parametrize("output", ["softmax", "log-softmax"])
+def test_whatever_a_model_gives_to_its_loss_it_is_judged_by_its_logits(tmp_path, output, model):
+    run = vitlab.train("digits", *SMALL, *model, f"output={output}", runs=tmp_path, quiet=True)
+    pixels = np.random.default_rng(1).integers(0, 255, (28, 28), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "noise.png")
+    (found,) = vitlab.predict(run, [tmp_path / "noise.png"])
+    network, given = run.model(), vitlab.load_pictures(run, [tmp_path / "noise.png"])
+    with torch.inference_mode():
+        logits = network.logits(given)[0].double()
+        assert not torch.allclose(network(given)[0].double(), logits), "forward gives another form"
+    expected = np.exp(logits.numpy()) / np.exp(logits.numpy()).sum()
+    assert sum(found.probabilities) == pytest.approx(1, abs=1e-6)
+    assert found.probabilities == pytest.approx(sorted(expected.tolist(), reverse=True), rel=1e-4)
+    flatter = np.exp(expected) / np.exp(expected).sum()
+    assert max(found.probabilities) > 1.05 * flatter.max(), "no softmax of a softmax"
+    evaluation = vitlab.evaluate(run)
+    first = Normalise(run.card, torch.device("cpu"))(unit(Sample().load(tmp_path).test.pictures[:20]))
+    with torch.inference_mode():
+        torch.testing.assert_close(evaluation.logits[:20], network.logits(first), rtol=1e-4, atol=1e-5)
+    assert evaluation.accuracy == run.result["test_accuracy"]
+    assert evaluation.loss == pytest.approx(run.result["test_loss"], rel=1e-6)
 
 
 def test_a_model_says_the_same_of_a_picture_file_and_of_its_pixels(trained, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from kinds import ATTENTIONS, build, choices, each, shake, small_attention, small_vit, some_pictures
+from kinds import ATTENTIONS, build, choices, each, shake, small_attention, small_multiscale, small_vit, some_pictures
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -154,40 +154,44 @@ def test_stochastic_depth_grows_from_nothing_at_the_first_block_to_its_setting_a
     assert torch.equal(alone.end_mlp(torch.ones(50, 1, WIDTH)), torch.ones(50, 1, WIDTH))
 
 
-def test_dropout_falls_after_the_projection_the_activation_and_the_mlp() -> None:
+@pytest.mark.parametrize(("end", "hidden"), [(0.4, 0.0), (0.0, 0.3), (0.4, 0.3)])
+def test_dropout_falls_at_the_end_of_each_branch_and_hidden_dropout_inside_the_mlp(end: float, hidden: float) -> None:
     """The same draws in the same order, written out."""
-    block, tokens, share = make(Block(dropout=0.4)).train(), some_tokens(), 0.4
+    block, tokens = make(Block(dropout=end, hidden_dropout=hidden)).train(), some_tokens()
     torch.manual_seed(8)
     output = block(tokens)
     torch.manual_seed(8)
-    x = tokens + F.dropout(block.attention(block.norm_attention(tokens)), share)
-    hidden = F.dropout(F.gelu(block.mlp.enter(block.norm_mlp(x))), share)
-    expected = x + F.dropout(block.mlp.leave(hidden), share)
+    x = tokens + F.dropout(block.attention(block.norm_attention(tokens)), end)
+    features = F.dropout(F.gelu(block.mlp.enter(block.norm_mlp(x))), hidden)
+    expected = x + F.dropout(block.mlp.leave(features), end)
     torch.testing.assert_close(output, expected)
     assert not torch.allclose(output, block(tokens))
 
 
 @each(ATTENTIONS)
 def test_the_blocks_dropout_leaves_queries_keys_and_values_alone(kind) -> None:
-    block, tokens = make(Block(dropout=0.4), attention=small_attention(kind)).train(), some_tokens()
+    settings = Block(dropout=0.4, hidden_dropout=0.4)
+    block, tokens = make(settings, attention=small_attention(kind)).train(), some_tokens()
     assert torch.equal(block.attention(tokens), block.attention(tokens))
 
 
-def test_the_model_drops_from_its_tokens_after_their_positions() -> None:
-    network = build(small_vit(block=Block(dropout=0.25))).train()
-    pictures = some_pictures()
-    torch.manual_seed(9)
-    seen = network.embed(pictures)
-    torch.manual_seed(9)
+def test_nothing_is_dropped_before_the_first_block() -> None:
+    settings, pictures = Block(dropout=0.5, hidden_dropout=0.5), some_pictures()
+    network = build(small_vit(block=settings)).train()
     whole = torch.cat([network.extra.expand(len(pictures), -1, -1), network.tokens(pictures)], dim=1)
-    torch.testing.assert_close(seen, F.dropout(whole + network.positions.table, 0.25))
+    torch.testing.assert_close(network.embed(pictures), whole + network.positions.table)
+    assert not torch.allclose(network(pictures), network(pictures)), "the blocks do drop"
+    for scale in build(small_multiscale(block=settings)).train().scales:
+        torch.testing.assert_close(scale.embed(pictures), scale.tokens(pictures) + scale.positions.table)
 
 
-@pytest.mark.parametrize("settings", [Block(dropout=0.5), Block(stochastic_depth=0.5)], ids=["dropout", "depth"])
-def test_evaluation_is_the_same_with_or_without_regularisation(settings: Block) -> None:
+@pytest.mark.parametrize("name", ["dropout", "hidden_dropout", "stochastic_depth"])
+def test_evaluation_is_the_same_with_or_without_regularisation(name: str) -> None:
     pictures = some_pictures()
     expected = build(small_vit()).eval()(pictures)
-    assert torch.equal(build(small_vit(block=settings)).eval()(pictures), expected)
+    network = build(small_vit(block=Block(**{name: 0.5})))
+    assert torch.equal(network.eval()(pictures), expected)
+    assert not torch.allclose(network.train()(pictures), expected)
 
 
 @pytest.mark.parametrize("norm", choices(Block, "norm"))

@@ -8,6 +8,8 @@ from kinds import (
     TOKENS,
     build,
     each,
+    is_blind,
+    mixes_pictures,
     small_multiscale,
     small_tokens,
     small_vit,
@@ -15,11 +17,11 @@ from kinds import (
 )
 from torch import Tensor
 
-from vitlab.model import Maps, MultiScale, Network, VisionTransformer
+from vitlab.model import Maps, Network, VisionTransformer
 from vitlab.model.blocks import BlockLayer
 from vitlab.model.heads import ClassToken, FirstToken, Mean
 from vitlab.model.layout import Grid, Layout
-from vitlab.model.multiscale import ClassAttention, LateClassToken, MeanJoin
+from vitlab.model.multiscale import ClassAttention, MeanJoin
 from vitlab.model.tokens import ConvPatches, LinearPatches, SeveralScales
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -59,10 +61,10 @@ def logits_by_maps(network: Network, pictures: Tensor, streams: list[Maps]) -> T
 def test_logits_made_from_the_maps_are_the_models(model) -> None:
     network, pictures = build(model).eval(), some_pictures(2)
     streams = network.maps(pictures)
-    if isinstance(model, MultiScale) and isinstance(model.join, LateClassToken):
-        assert streams == [], "the class token has attended to nothing"
+    if is_blind(model) or mixes_pictures(model):
+        assert streams == [], "the token that is read has attended to no patch, or pictures to pictures"
         return
-    torch.testing.assert_close(logits_by_maps(network, pictures, streams), network(pictures), **CLOSE)
+    torch.testing.assert_close(logits_by_maps(network, pictures, streams), network.logits(pictures), **CLOSE)
 
 
 @pytest.mark.parametrize("model", EVERY_MODEL)

@@ -1,13 +1,17 @@
 """The same numbers as torch's layers, outputs and gradients, once the weights are copied across."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
-from kinds import shake
+from kinds import CLASSES, build, shake, some_pictures
 from torch import Tensor, nn
 
+from vitlab.model import ViT
 from vitlab.model.attention import Softmax, SoftmaxMixer
 from vitlab.model.blocks import Block, BlockLayer
+from vitlab.model.heads import Mean
 from vitlab.model.layout import Grid, Layout
 
 WIDTH, HEADS, TOKENS, BATCH = 24, 3, 9, 4
@@ -21,7 +25,9 @@ def compare(ours: Tensor, theirs: Tensor, what: str = "output") -> None:
     torch.testing.assert_close(ours, theirs, **PARITY, msg=lambda text: f"{what}: {text}")
 
 
-def run_backward(module: nn.Module, given: Tensor, direction: Tensor, **options: object) -> tuple[Tensor, Tensor]:
+def run_backward(
+    module: Callable[..., Tensor], given: Tensor, direction: Tensor, **options: object
+) -> tuple[Tensor, Tensor]:
     """The output, and the gradient at the input of ⟨output, direction⟩; the weights' gradients are left in place."""
     given = given.clone().requires_grad_()
     output = module(given, **options)
@@ -37,12 +43,14 @@ def make_block(settings: Block) -> BlockLayer:
     return block
 
 
-def encoder_layer(block: BlockLayer, settings: Block) -> tuple[nn.TransformerEncoderLayer, dict[str, nn.Parameter]]:
+def encoder_layer(
+    block: BlockLayer, settings: Block, batch_first: bool = True
+) -> tuple[nn.TransformerEncoderLayer, dict[str, nn.Parameter]]:
     """torch's layer with the block's weights, and its parameters under our names."""
     hidden = round(settings.mlp * WIDTH)
     theirs = nn.TransformerEncoderLayer(
         WIDTH, HEADS, hidden, dropout=0.0, activation=settings.activation, layer_norm_eps=settings.epsilon,
-        batch_first=True, norm_first=settings.norm == "before",
+        batch_first=batch_first, norm_first=settings.norm == "before",
     )  # fmt: skip
     pairs = {}
     for kind in ("weight", "bias"):
@@ -77,6 +85,34 @@ def test_a_block_is_torchs_encoder_layer(norm: str, activation: str) -> None:
         compare(parameter.grad, pairs[name].grad, f"gradient of {name}")
     with torch.inference_mode():
         compare(block.eval()(tokens), theirs.eval()(tokens), "evaluation")
+
+
+@pytest.mark.parametrize("norm", ["after", "before"])
+def test_attention_across_the_batch_is_torchs_encoder_given_the_batch_for_its_sequence(norm: str) -> None:
+    """Report R4: batch_first=False reads (batch, tokens, width) as (sequence, batch, width)."""
+    settings = Block(norm=norm, activation="gelu", mlp=2.0, epsilon=1e-5)
+    model = ViT(
+        width=WIDTH, depth=2, across="batch", final_norm=False, attention=Softmax(heads=HEADS), block=settings,
+        head=Mean(),
+    )  # fmt: skip
+    network = build(model)
+    layer, _ = encoder_layer(network.blocks[0], settings, batch_first=False)
+    theirs = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)
+    for block, own in zip(network.blocks, theirs.layers, strict=True):
+        own.load_state_dict(encoder_layer(block, settings, batch_first=False)[0].state_dict())
+    pictures = some_pictures(BATCH)
+    direction = torch.randn(BATCH, CLASSES, generator=torch.Generator().manual_seed(4))
+
+    def by_torch(pictures: Tensor) -> Tensor:
+        tokens = theirs(network.embed(pictures))
+        return F.linear(tokens.mean(dim=1), network.head.logits.weight, network.head.logits.bias)
+
+    ours_out, ours_in = run_backward(network, pictures, direction)
+    their_out, their_in = run_backward(by_torch, pictures, direction)
+    compare(ours_out, their_out)
+    compare(ours_in, their_in, "gradient at the pictures")
+    with torch.inference_mode():
+        compare(network.eval()(pictures), by_torch(pictures), "evaluation")
 
 
 @pytest.mark.parametrize("bias", [True, False])

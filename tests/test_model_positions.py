@@ -28,7 +28,7 @@ from vitlab.model.attention import Linformer, Softmax
 from vitlab.model.heads import ClassToken, Mean
 from vitlab.model.layout import Grid, Layout
 from vitlab.model.positions import Learned, NoPositions, Rotary, Rotation, Sinusoidal1d, Sinusoidal2d
-from vitlab.model.tokens import SeveralScales
+from vitlab.model.tokens import LinearPatches, SeveralScales
 
 
 def sinusoid(place: float, feature: int, width: int) -> float:
@@ -203,6 +203,15 @@ def test_positions_serve_every_scale_of_a_multi_scale_model(kind) -> None:
     order = torch.tensor([1, 0])
     change = (network(pictures) - network(shuffle_patches(pictures, 8, order))).abs().max()
     assert change < 1e-5 if kind is NoPositions else change > 1e-3
+
+
+def test_a_second_linear_of_the_same_pixels_is_no_position() -> None:
+    """What report R1 added to tell places apart tells none apart: the patches are a bag to the model."""
+    network = build(small_vit(tokens=LinearPatches(4, twice=True), positions=NoPositions(), head=Mean())).eval()
+    pictures = some_pictures()
+    shuffled = with_pixels_shuffled(pictures)
+    assert not torch.equal(pictures, shuffled)
+    torch.testing.assert_close(network(shuffled), network(pictures), rtol=0, atol=1e-5)
 
 
 def test_rotary_positions_serve_every_scale_of_a_multi_scale_model() -> None:

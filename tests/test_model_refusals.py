@@ -63,6 +63,18 @@ REFUSED = {
     "no width": (small_vit(width=0, tokens=ConvPatches(6)), ["width", "1 or more", "0"]),
     "depth below zero": (small_vit(depth=-1, tokens=ConvPatches(6)), ["depth", "0 or more", "-1"]),
     "registers below zero": (small_vit(registers=-1, tokens=ConvPatches(6)), ["registers", "0 or more", "-1"]),
+    "across the batch and linformer": (
+        small_vit(across="batch", tokens=ConvPatches(6), attention=Linformer(heads=2)),
+        ["across batch", "attention linformer"],
+    ),
+    "across the batch and locality": (
+        small_vit(across="batch", tokens=ConvPatches(6), attention=Locality(heads=2)),
+        ["across batch", "attention locality"],
+    ),
+    "across the batch and rotary": (
+        small_vit(across="batch", tokens=ConvPatches(6), positions=Rotary()),
+        ["across batch", "positions rotary"],
+    ),
     "multi-scale without scales": (small_multiscale(patches=()), ["multi-scale", "patch"]),
     "multi-scale that does not divide": (small_multiscale(patches=(6, 4)), ["patches of 4", "12×18"]),
     "scales and heads": (
@@ -132,6 +144,8 @@ def test_rotary_and_a_late_class_token_are_refused_by_name() -> None:
     [
         (Block, {"dropout": 1.5}),
         (Block, {"dropout": -0.1}),
+        (Block, {"hidden_dropout": 1.0}),
+        (Block, {"hidden_dropout": -0.1}),
         (Block, {"stochastic_depth": 1.0}),
         (Block, {"stochastic_depth": -0.5}),
         (Block, {"epsilon": -1.0}),

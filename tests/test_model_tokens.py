@@ -7,6 +7,7 @@ import pytest
 import torch
 from kinds import TOKENS, each, shake, small_tokens, some_pictures
 from numpy.typing import NDArray
+from torch import nn
 
 from vitlab.model.layout import Grid, Shape
 from vitlab.model.tokens import ConvPatches, ConvStem, LinearPatches, SeveralScales, ShiftedPatches, Tokenizer
@@ -85,6 +86,20 @@ def test_linear_patches_are_a_dot_product_with_each_patch(patch: int) -> None:
     tokenizer, pictures = make(LinearPatches(patch), shape), some_pictures(2, shape)
     weight, bias = array(tokenizer.embed.weight), array(tokenizer.embed.bias)
     expected = [[weight @ piece.ravel() + bias for piece in cut(picture, patch)] for picture in array(pictures)]
+    np.testing.assert_allclose(array(tokenizer(pictures)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("patch", [2, 4])
+def test_linear_patches_taken_twice_are_the_sum_of_two_dot_products(patch: int) -> None:
+    shape = SHAPES[1]
+    tokenizer, pictures = make(LinearPatches(patch, twice=True), shape), some_pictures(2, shape)
+    layers = [layer for layer in tokenizer.modules() if isinstance(layer, nn.Linear)]
+    assert len(layers) == 2
+    assert not torch.equal(layers[0].weight, layers[1].weight)
+    expected = [
+        [sum(array(layer.weight) @ piece.ravel() + array(layer.bias) for layer in layers) for piece in pieces]
+        for pieces in (cut(picture, patch) for picture in array(pictures))
+    ]
     np.testing.assert_allclose(array(tokenizer(pictures)), expected, atol=1e-5)
 
 

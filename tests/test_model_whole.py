@@ -5,6 +5,7 @@ from itertools import combinations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from kinds import (
     ATTENTIONS,
     CLASSES,
@@ -15,7 +16,10 @@ from kinds import (
     SHAPE,
     TOKENS,
     build,
+    choices,
     each,
+    is_blind,
+    mixes_pictures,
     small_attention,
     small_multiscale,
     small_tokens,
@@ -24,18 +28,15 @@ from kinds import (
 )
 from torch import Tensor, nn
 
-from vitlab.model import MultiScale, Shape, ViT
-from vitlab.model.attention import Softmax
+from vitlab.model import Shape, ViT
+from vitlab.model.attention import Softmax, Uniform
 from vitlab.model.blocks import Block, BlockLayer
 from vitlab.model.heads import ClassToken, FirstToken, Mean
 from vitlab.model.multiscale import LateClassToken
 from vitlab.model.positions import Rotary
+from vitlab.model.tokens import LinearPatches
 
 SEEING_JOINS = [join for join in JOINS if join is not LateClassToken]
-
-
-def is_blind(model) -> bool:
-    return isinstance(model, MultiScale) and isinstance(model.join, LateClassToken)
 
 
 @pytest.mark.parametrize("model", EVERY_MODEL)
@@ -63,14 +64,15 @@ def test_every_parameter_gets_a_gradient(model) -> None:
 
 
 @pytest.mark.parametrize("model", EVERY_MODEL)
-def test_no_two_blocks_start_equal(model) -> None:
+def test_no_two_blocks_start_equal_unless_they_are_to_be_copies(model) -> None:
     torch.manual_seed(0)
     network = model.build(SHAPE, CLASSES)
     blocks = [module for module in network.modules() if isinstance(module, BlockLayer)]
     assert len(blocks) >= 2
+    copies = isinstance(model, ViT) and model.copies
     for first, second in combinations(blocks, 2):
         for one, other in zip(matrices(first), matrices(second), strict=True):
-            assert one.shape != other.shape or not torch.equal(one, other)
+            assert (one.shape == other.shape and torch.equal(one, other)) == copies
 
 
 def matrices(block: BlockLayer) -> list[Tensor]:
@@ -78,7 +80,7 @@ def matrices(block: BlockLayer) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("model", EVERY_MODEL)
-def test_a_picture_does_not_feel_its_neighbours(model) -> None:
+def test_a_picture_feels_its_neighbours_only_where_attention_goes_across_the_batch(model) -> None:
     torch.manual_seed(0)
     network = model.build(SHAPE, CLASSES).eval()
     own = some_pictures(1, seed=5)
@@ -87,7 +89,10 @@ def test_a_picture_does_not_feel_its_neighbours(model) -> None:
         for count, seed in ((1, 6), (4, 7), (9, 8)):
             crowd = some_pictures(count, seed=seed) * 10
             together = network(torch.cat([crowd, own, crowd]))[count : count + 1]
-            torch.testing.assert_close(together, alone, rtol=0, atol=1e-6)
+            if mixes_pictures(model):
+                assert (together - alone).abs().max() > 1e-3
+            else:
+                torch.testing.assert_close(together, alone, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("model", EVERY_MODEL)
@@ -167,6 +172,78 @@ def test_dense_layers_start_by_xavier_each_of_queries_keys_and_values_apart() ->
             bound = (6 / sum(part.shape)) ** 0.5
             assert 0.98 * bound < part.abs().max() <= bound
     assert 0.01 < network.extra.std() < 0.03
+
+
+def test_a_start_left_to_torch_is_that_of_its_own_layers() -> None:
+    torch.manual_seed(3)
+    network = ViT(width=64, depth=2, start="torch", registers=7, tokens=LinearPatches(4)).build(SHAPE, 10)
+    torch.manual_seed(3)
+    fresh = nn.Linear(48, 64)  # the first layer that is built
+    assert torch.equal(network.tokens.embed.weight, fresh.weight)
+    assert torch.equal(network.tokens.embed.bias, fresh.bias)
+    dense = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    assert len(dense) == 1 + 2 * 4 + 1
+    for layer in dense:  # uniform within 1/√in, the biases too
+        bound = layer.in_features**-0.5
+        assert 0.97 * bound < layer.weight.abs().max() <= bound
+        assert 0.5 * bound < layer.bias.abs().max() <= bound
+    for tokens in (network.extra, network.positions.table):  # N(0, 1): 512 numbers or more
+        assert 0.85 < tokens.std() < 1.15
+        assert abs(tokens.mean()) < 0.2
+
+
+@pytest.mark.parametrize("start", choices(ViT, "start"))
+def test_copies_start_equal_and_learn_apart(start: str) -> None:
+    torch.manual_seed(0)
+    network = small_vit(depth=3, start=start, copies=True).build(SHAPE, CLASSES)
+    first, *others = network.blocks
+    for block in others:
+        assert all(torch.equal(block.state_dict()[name], tensor) for name, tensor in first.state_dict().items())
+    torch.manual_seed(0)
+    alone = small_vit(depth=3, start=start).build(SHAPE, CLASSES).blocks[0]
+    assert all(torch.equal(alone.state_dict()[name], tensor) for name, tensor in first.state_dict().items())
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
+    F.cross_entropy(network(some_pictures(4)), torch.arange(4)).backward()
+    optimiser.step()
+    for one, other in combinations(network.blocks, 2):
+        assert not torch.equal(one.mlp.leave.weight, other.mlp.leave.weight)
+
+
+@pytest.mark.parametrize("model", [small_vit(), small_multiscale()], ids=["vit", "multi-scale"])
+def test_the_output_is_torchs_softmax_or_its_logarithm_of_the_logits(model) -> None:
+    pictures = some_pictures(6)
+    networks = {output: build(replace(model, output=output)).eval() for output in choices(type(model), "output")}
+    logits = networks["logits"](pictures)
+    assert all(torch.equal(network.logits(pictures), logits) for network in networks.values())
+    torch.testing.assert_close(networks["softmax"](pictures), F.softmax(logits, dim=1))
+    torch.testing.assert_close(networks["log-softmax"](pictures), F.log_softmax(logits, dim=1))
+    assert networks.keys() == {"logits", "softmax", "log-softmax"}
+
+
+@each([Softmax, Uniform], name="attention")
+def test_a_class_token_that_attends_across_the_batch_never_meets_a_patch(attention) -> None:
+    """Report R4's axes: its place holds the class tokens of all pictures, which are one and the same."""
+    model = small_vit(across="batch", attention=small_attention(attention))
+    network = build(model).eval()
+    for count in (1, 4):  # alone, and in company
+        pictures = some_pictures(count).requires_grad_()
+        logits = network(pictures)
+        assert torch.equal(logits, network(some_pictures(count, seed=2) * 5))
+        logits.sum().backward()
+        assert (pictures.grad == 0).all()
+    seeing = build(replace(model, across="tokens")).eval()
+    assert (seeing(some_pictures(1)) - seeing(some_pictures(1, seed=2))).abs().max() > 1e-3
+
+
+@each([Softmax, Uniform], name="attention")
+def test_across_the_batch_each_place_sees_its_own_place_in_the_other_pictures_and_no_other(attention) -> None:
+    network = build(small_vit(across="batch", attention=small_attention(attention), head=FirstToken())).eval()
+    pictures = some_pictures(3).requires_grad_()
+    (network(pictures)[0] * torch.randn(CLASSES, generator=torch.Generator().manual_seed(5))).sum().backward()
+    felt = pictures.grad.abs().sum(dim=1) > 0
+    assert felt[:, :4, :4].all(), "the first patch of every picture"
+    assert not felt[:, 4:].any()
+    assert not felt[:, :, 4:].any()
 
 
 @pytest.mark.parametrize("model", EVERY_MODEL)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vitlab.chance import Chance
 from vitlab.errors import BadInput
+from vitlab.model.heads import OUTPUTS
 from vitlab.objectives import Supervised
 
 CLASSES = 4
@@ -84,6 +85,36 @@ def test_the_gradient_is_that_of_soft_labels() -> None:
     targets = torch.from_numpy(share * one_hot(labels) + (1 - share) * one_hot(labels)[::-1]).float()
     F.cross_entropy(model(mixed), targets, label_smoothing=0.1).backward()
     torch.testing.assert_close(ours, model[1].weight.grad)
+
+
+def test_log_probabilities_are_charged_as_the_logits_are() -> None:
+    """log-softmax leaves log-probabilities alone, so cross-entropy of report R0's output is that of its logits."""
+    model, (pictures, labels) = some_model(), some_batch()
+    found = []
+    for network in (model, nn.Sequential(model, nn.LogSoftmax(dim=1))):
+        model.zero_grad()
+        loss, correct = Supervised(label_smoothing=0.1).loss(network, pictures, labels, chance_of(0))
+        loss.backward()
+        found.append((loss.detach(), correct, model[1].weight.grad.clone(), model[1].bias.grad.clone()))
+    for of_logits, of_log_probabilities in zip(*found, strict=True):
+        torch.testing.assert_close(of_log_probabilities, of_logits)
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_probabilities_are_charged_even_where_they_are_perfect(classes: int) -> None:
+    """Report R1 gave softmax to cross-entropy, whose second softmax leaves log(e + classes − 1) − 1 at best."""
+    labels = torch.arange(classes)
+    least = math.log(math.e + classes - 1) - 1
+    logits = torch.eye(classes) * 1000  # their softmax is the right class, to the last bit
+    loss, correct = Supervised().loss(OUTPUTS["softmax"], logits, labels, chance_of(0))
+    assert loss.item() == pytest.approx(least, rel=1e-6)
+    assert correct == classes
+    assert Supervised().loss(OUTPUTS["logits"], logits, labels, chance_of(0))[0] == 0
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        some = torch.randn(classes, classes, generator=generator) * 10 + torch.eye(classes) * 20
+        assert Supervised().loss(OUTPUTS["softmax"], some, labels, chance_of(0))[0] >= least - 1e-6
+    assert classes != 10 or round(least, 4) == 1.4612
 
 
 def test_mixup_is_the_convex_sum_with_the_mirror_of_the_batch() -> None:

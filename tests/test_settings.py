@@ -22,6 +22,7 @@ from kinds import (
     refusal,
 )
 
+from vitlab.data.prepared import Card
 from vitlab.experiment import Experiment
 from vitlab.model import MultiScale, ViT
 from vitlab.model.tokens import SeveralScales
@@ -199,8 +200,6 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("model.attention.kind", 3, ["model.attention", "no kind"]),
         ("model.attention.kind", ["softmax"], ["no kind"]),
         ("model.attention.k", 4, ["model.attention", "'k'"]),
-        ("model.width", ..., ["the configuration.model", "lacks width"]),
-        ("training", ..., ["lacks training"]),
         ("model.width", "64", ["model.width", "whole number", '"64"']),
         ("model.width", 64.0, ["model.width", "whole number"]),
         ("model.width", True, ["model.width", "whole number", "true"]),
@@ -214,7 +213,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("training.clip", float("nan"), ["training.clip", "number", "NaN"]),
         ("training.clip", float("inf"), ["training.clip", "number", "Infinity"]),
         ("training.clip", float("-inf"), ["training.clip", "-Infinity"]),
-        ("training.precision", "float16", ["training.precision", "auto | float32 | bfloat16", "float16"]),
+        ("training.precision", "float16", ["training.precision", "auto | float32 | ", "| bfloat16", "float16"]),
         ("training.precision", 32, ["training.precision"]),
         ("training.precision", [], ["training.precision"]),
         ("model", [], ["the configuration.model", "object", "[]"]),
@@ -223,6 +222,12 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("model.block.kind", "block", ["model.block", "kind"]),
         ("training.epochs", -1, ["epochs", "0 or more", "-1"]),
         ("training.ema", 1.0, ["ema", "share"]),
+        ("training.measure", 0, ["measure", "1 or more", "0"]),
+        ("testing.at_once", 0, ["at_once", "1 or more", "0"]),
+        ("testing.drop_last", 1, ["testing.drop_last", "yes | no"]),
+        ("model.output", "probabilities", ["model.output", "logits | log-softmax | softmax", "probabilities"]),
+        ("model.across", "pictures", ["model.across", "tokens | batch", "pictures"]),
+        ("data.normalise", "none", ["data.normalise", "statistics | half", "none"]),
         ("seed", -1, ["seed", "0 or more"]),
         ("augment.scale", 1.5, ["scale", "share"]),
         ("objective.mixup", -0.5, ["mixup", "0 or more"]),
@@ -231,6 +236,61 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 def test_a_wrong_configuration_is_refused_in_one_line(path: str, value: Any, words: list[str]) -> None:
     text = refusal(from_json, Experiment, changed(path, value))
     assert all(word in text for word in words), text
+
+
+# What a configuration had no word for before there was a choice.
+NEWER = (
+    "data.normalise", "model.output", "model.across", "model.start", "model.copies", "model.block.hidden_dropout",
+    "training.graph", "training.measure", "testing",
+)  # fmt: skip
+
+
+def test_an_older_configuration_lacks_the_newer_settings_and_is_read() -> None:
+    given = to_json(replace(Experiment(), seed=7, model=ViT(width=48)))
+    for path in NEWER:
+        *parents, last = path.split(".")
+        inner = given
+        for name in parents:
+            inner = inner[name]
+        del inner[last]
+    read = from_json(Experiment, given)
+    assert read == replace(Experiment(), seed=7, model=ViT(width=48))
+    assert (read.data.normalise, read.model.output, read.model.across, read.model.start) == (
+        "statistics", "logits", "tokens", "xavier",
+    )  # fmt: skip
+    assert (read.model.copies, read.training.graph, read.testing.drop_last) == (False, False, False)
+    assert (read.model.block.hidden_dropout, read.training.measure) == (0.0, 1)
+
+
+@pytest.mark.parametrize("path", [".".join(path) for path in leaves(to_json(Experiment()))])
+def test_a_missing_setting_takes_its_default(path: str) -> None:
+    assert from_json(Experiment, changed(path, ...)) == from_json(Experiment, {}) == Experiment()
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Card)])
+def test_what_has_no_default_is_missed(name: str) -> None:
+    card = Card("own", 1, 8, 8, ("a", "b"), (0.5,), (0.5,), 9, 1, 2, "0f", ())
+    given = to_json(card)
+    assert from_json(Card, given) == card
+    del given[name]
+    assert refusal(from_json, Card, given, "the card") == f"the card lacks {name}"
+
+
+@pytest.mark.parametrize(
+    ("clash", "words"),
+    [
+        ("compile=yes", ["graph", "compile"]),
+        ("optimiser=muon", ["graph", "muon"]),
+        ("mixup=0.8", ["graph", "mixup"]),
+        ("cutmix=1", ["graph", "cutmix"]),
+    ],
+)
+def test_what_a_recorded_step_cannot_do_is_refused_in_either_order(clash: str, words: list[str]) -> None:
+    for assignments in (["graph=yes", clash], [clash, "graph=yes"]):
+        text = refusal(override(Experiment(), assignments).check)
+        assert all(word in text for word in words), text
+    override(Experiment(), ["graph=yes"]).check()
+    override(Experiment(), [clash]).check()
 
 
 @pytest.mark.parametrize("given", [None, 3, "x", [], [{}], True])

@@ -23,9 +23,11 @@ from vitlab.bench import bench
 from vitlab.engine.loop import Stopped
 from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput, choose
+from vitlab.reproduce.runs import Reproducer, chosen
+from vitlab.reproduce.terminal import show_list, show_record
 from vitlab.settings import override, walk
 
-DataFolder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Device = Annotated[str, tyro.conf.arg(metavar="DEVICE")]
 out = Console(highlight=False, soft_wrap=True)
@@ -38,7 +40,7 @@ def train(
     *,
     name: RunName = None,
     runs: Path = Path("runs"),
-    data: DataFolder = None,
+    data: Folder = None,
     device: Device = "auto",
     quiet: bool = False,
 ) -> None:
@@ -57,7 +59,7 @@ def train(
     show_result(started)
 
 
-def resume(run: Positional[Path], /, data: DataFolder = None, device: Device = "auto", quiet: bool = False) -> None:
+def resume(run: Positional[Path], /, data: Folder = None, device: Device = "auto", quiet: bool = False) -> None:
     """Go on with a stopped run, to the same result as if it had never stopped.
 
     Args:
@@ -69,7 +71,7 @@ def resume(run: Positional[Path], /, data: DataFolder = None, device: Device = "
     show_result(lab.resume(run, data=data, device=device, quiet=quiet, begun=announce))
 
 
-def evaluate(run: Positional[Path], /, data: DataFolder = None, device: Device = "auto", as_json: bool = False) -> None:
+def evaluate(run: Positional[Path], /, data: Folder = None, device: Device = "auto", as_json: bool = False) -> None:
     """Read a run's test part with its trained model.
 
     Args:
@@ -134,7 +136,7 @@ def data(
     action: Positional[Literal["list", "get", "check"]],
     names: Positional[tuple[str, ...]] = (),
     /,
-    data: DataFolder = None,
+    data: Folder = None,
 ) -> None:
     """List the data sets, fetch one, or verify what is there.
 
@@ -176,6 +178,55 @@ def settings(recipe: Positional[str] = "digits", settings: Positional[tuple[str,
     out.print(table, markup=False)
 
 
+def reproduce(
+    names: Positional[tuple[str, ...]] = (),
+    /,
+    *,
+    list: bool = False,
+    small: bool = False,
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")] = None,
+    workers: Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")] = None,
+    minutes: Annotated[float | None, tyro.conf.arg(metavar="MINUTES", help_behavior_hint="")] = None,
+    runs: Folder = None,
+    records: Folder = None,
+    data: Folder = None,
+    device: Device = "auto",
+    quiet: bool = False,
+) -> None:
+    """Re-run the experiments of the five reports, as written and mended one repair at a time.
+
+    Called again, it goes on where it stopped: what is in the records is not trained again.
+
+    Args:
+        names: Experiments, such as r1-shallow; a report, such as r1, for all of its experiments; or all.
+        list: List the experiments with the figures that the reports give.
+        small: A small version in minutes on two cores, from the embedded digits: same directions, other figures.
+        seeds: Train each variant with so many seeds; left out, 3 or 5 as the experiment says, and 1 when small.
+        workers: Train so many runs at once; left out, 1 on a CPU, up to 12 on a GPU that processes can share.
+        minutes: Begin no further run after so many minutes.
+        runs: Folder of the runs; left out, runs/reports, or runs/reports-small.
+        records: Folder of the records and of the page made from them; left out, the same.
+        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
+        device: auto, cpu or cuda.
+        quiet: Print only the tables.
+    """
+    known = recipes.reproductions()
+    if list or not names:
+        show_list(out, known)
+        return
+    folder = Path("runs") / ("reports-small" if small else "reports")
+    tell = partial(Console(quiet=quiet, highlight=False, soft_wrap=True).print, markup=False)
+    reproducer = Reproducer(runs or folder, records or folder, small, seeds, workers, minutes, data, device, tell=tell)
+    named = chosen(names)
+    finished = reproducer.reproduce(named)
+    for name in named:
+        show_record(out, known[name], reproducer.record(name))
+    if reproducer.page.exists():
+        out.print(f"\nall of it: {reproducer.page}", markup=False)
+    if not finished:
+        out.print(f"{minutes:g} minutes are over, nothing is lost; go on with the same command", markup=False)
+
+
 VERBS: dict[str, Callable[..., Any]] = {
     "train": train,
     "resume": resume,
@@ -183,6 +234,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "predict": predict,
     "data": data,
     "settings": settings,
+    "reproduce": reproduce,
     "bench": bench,
 }
 

@@ -19,18 +19,32 @@ class Training:
     batch: int = 128  # pictures a step; the last, partial batch of an epoch is left for the next shuffle
     clip: float = 1.0  # longest gradient, as a norm over all weights; 0: no clipping
     ema: float = 0.0  # memory of the running mean of the weights, which is then evaluated; 0: none
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, float32 elsewhere
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, else float32
     compile: bool = False  # torch.compile the model: minutes at the start, faster steps; pays on a GPU
+    graph: bool = False  # on a GPU, record a step once and replay it: small models train several times faster
+    measure: int = 1  # epochs between two measurements of loss and validation accuracy
     checkpoint: float = 30.0  # seconds between checkpoints; 0: after every step
     optimiser: Optimiser = field(default_factory=AdamW)  # how the weights move
     schedule: Schedule = field(default_factory=Schedule)  # how the learning rate rises and falls
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("batch", 1), ("clip", 0), ("checkpoint", 0)):
+        for name, least in (("epochs", 0), ("batch", 1), ("clip", 0), ("checkpoint", 0), ("measure", 1)):
             if getattr(self, name) < least:
                 raise BadInput(f"{name} must be {least} or more, not {getattr(self, name)}")
         if not 0 <= self.ema < 1:
             raise BadInput(f"ema is a share from 0 up to 1, not {self.ema}")
+
+
+@dataclass(frozen=True)
+class Testing:
+    """How the test part is read. A sound model gives the same figure for any batch, and drops nothing."""
+
+    at_once: int = 500  # pictures read together
+    drop_last: bool = False  # leave out the last, partial batch, as report R1 did
+
+    def __post_init__(self) -> None:
+        if self.at_once < 1:
+            raise BadInput(f"at_once must be 1 or more, not {self.at_once}")
 
 
 @dataclass(frozen=True)
@@ -43,7 +57,19 @@ class Experiment:
     model: Model = field(default_factory=ViT)  # what is built
     objective: Objective = field(default_factory=Supervised)  # what is minimised
     training: Training = field(default_factory=Training)
+    testing: Testing = field(default_factory=Testing)
 
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise BadInput(f"seed must be 0 or more, not {self.seed}")
+
+    def check(self) -> None:
+        """Refuse settings that are each fine but clash; not on construction, so that they may be given in any order."""
+        if not self.training.graph:
+            return
+        if self.training.compile:
+            raise BadInput("graph and compile do not go together: choose one")
+        if not isinstance(self.training.optimiser, AdamW):
+            raise BadInput(f"graph records steps of adamw, not of {self.training.optimiser.kind}: turn graph off")
+        if self.objective.mixup or self.objective.cutmix:
+            raise BadInput("graph replays one step, and mixup and cutmix draw each anew: turn graph off")

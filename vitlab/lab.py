@@ -9,11 +9,11 @@ from torch import Tensor
 
 from vitlab.data import data_folder, read_picture
 from vitlab.data.prepared import Card, Normalise, Prepared, move, prepare, unit
-from vitlab.engine.evaluation import Evaluation, evaluate_part
+from vitlab.engine.evaluation import Evaluation, counted, evaluate_part
 from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.engine.progress import Progress
 from vitlab.engine.run import Run, claim_run, open_run
-from vitlab.engine.storage import write
+from vitlab.engine.storage import make_folder, write
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
 from vitlab.model import Shape
@@ -47,6 +47,36 @@ def train(
         return _finish(run, chosen, prepared, where, quiet=quiet, begun=begun)
 
 
+def train_in(
+    folder: Path, experiment: Experiment, prepared: Prepared, device: torch.device, *, quiet: bool = False
+) -> Run:
+    """Train an experiment in FOLDER, or go on there; a finished run is left as it is. No report is written."""
+    run = begin_or_continue(folder, experiment, prepared.card, device)
+    if not run.finished:
+        with run.hold(), torch.random.fork_rng():
+            Loop(run, experiment, prepared, device, Progress(experiment.training.epochs, quiet)).train()
+            run.checkpoint.unlink(missing_ok=True)
+    return run
+
+
+def begin_or_continue(folder: Path, experiment: Experiment, card: Card, device: torch.device) -> Run:
+    """A run folder of exactly this experiment, new or as it was left."""
+    run = Run(folder)
+    if not (folder / "experiment.json").exists():
+        check_that_it_builds(experiment, card)
+        make_folder(folder)
+        run.begin(experiment, card, device)
+    check_same(run, experiment)
+    if run.card.fingerprint != card.fingerprint:
+        raise BadInput(f"{folder} is a run of other pictures: move it away, or choose another folder")
+    return run
+
+
+def check_same(run: Run, experiment: Experiment) -> None:
+    if run.experiment != experiment:
+        raise BadInput(f"{run.folder} is a run of other settings: move it away, or choose another folder")
+
+
 def resume(
     run: Run | Path | str,
     data: Path | str | None = None,
@@ -70,7 +100,8 @@ def evaluate(run: Run | Path | str, data: Path | str | None = None, device: str 
     experiment, where = run.experiment, find_device(device)
     test = load_data(experiment, data).test
     bfloat16 = use_bfloat16(experiment.training.precision, where)
-    return evaluate_part(run.model().to(where), move(test, where), Normalise(run.card, where), bfloat16)
+    normalise = Normalise(run.card, where)
+    return evaluate_part(run.model().to(where), move(test, where), normalise, bfloat16, experiment.testing)
 
 
 @dataclass(frozen=True)
@@ -90,7 +121,7 @@ def predict(run: Run | Path | str, pictures: Sequence[Path | str], invert: bool 
     for start in range(0, len(pictures), 256):
         paths = pictures[start : start + 256]
         with torch.inference_mode():
-            rows = model(load_pictures(run, paths, invert)).softmax(dim=-1)
+            rows = model.logits(load_pictures(run, paths, invert)).softmax(dim=-1)
         for path, row in zip(paths, rows, strict=True):
             order = row.argsort(descending=True).tolist()
             found.append(Prediction(str(path), tuple(classes[i] for i in order), tuple(row[order].tolist())))
@@ -111,6 +142,8 @@ def write_report(run: Run, prepared: Prepared) -> Path:
 
 
 def check_that_it_builds(experiment: Experiment, card: Card) -> None:
+    experiment.check()
+    counted(card.test, experiment.testing)
     try:
         network = experiment.model.build(Shape(card.channels, card.height, card.width), len(card.classes))
     except (RuntimeError, MemoryError, OverflowError) as error:

@@ -7,7 +7,7 @@ import sys
 import tokenize
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -25,7 +25,11 @@ def to_json(settings: Any) -> Any:
 
 
 def from_json(wanted: Any, given: Any, where: str = "the configuration") -> Any:
-    """Read `given` as the type `wanted`, refusing what is missing, unknown or of another type."""
+    """Read `given` as the type `wanted`, refusing what is unknown or of another type.
+
+    A setting that is not there takes its default: files of an older version lack the newer ones, whose defaults do
+    what was done before there was a choice.
+    """
     if not is_settings(wanted):
         return check_value(wanted, given, where)
     if not isinstance(given, dict):
@@ -40,10 +44,14 @@ def from_json(wanted: Any, given: Any, where: str = "the configuration") -> Any:
     types_of = field_types(wanted)
     for name in given:
         choose(name, types_of, f"setting of {where}")
-    missing = sorted(set(types_of) - set(given))
+    missing = sorted(f.name for f in fields(wanted) if f.name not in given and not has_default(f))
     if missing:
         raise BadInput(f"{where} lacks {', '.join(missing)}")
     return wanted(**{name: from_json(types_of[name], value, f"{where}.{name}") for name, value in given.items()})
+
+
+def has_default(field: Field) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 def override(settings: Settings, assignments: list[str]) -> Settings:

@@ -86,7 +86,7 @@ def compare_epochs(rounds: int, device: torch.device, count: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         # One epoch more than will be run, so that no round ends in the run's last checkpoint.
         loop = loop_of(work, work.settings("relu"), data, Path(folder), device=device, epochs=rounds + 2)
-        calls = {"vitlab": lambda: loop.train_epoch(loop.session.network, never)} | calls
+        calls = {"vitlab": lambda: loop.train_epoch(never)} | calls
         timings = take_turns(calls, rounds, 1, device)
     counts = [sum(p.numel() for p in m.parameters()) for m in (loop.session.network, model)]
     seen = count // work.batch * work.batch

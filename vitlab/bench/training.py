@@ -39,7 +39,7 @@ def compare_steps(work: Work, rounds: int, device: torch.device) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         loop = loop_of(work, work.settings(), noise(work, 16 * work.batch), Path(folder), device=device)
         batches = cycle(torch.randperm(len(loop.data.train)).to(device).split(work.batch))
-        steps[LOOP] = lambda: loop.train_step(loop.session.network, next(batches))
+        steps[LOOP] = lambda: loop.train_step(next(batches))
         timings = take_turns(steps, rounds, repeats_for(work), device)
         count = sum(p.numel() for p in loop.session.network.parameters())
     rows = [step_row(contender, work, timings, models) for contender in CONTENDERS]

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from torch import Tensor, device, tensor
 
@@ -18,6 +19,7 @@ class Data:
     source: Source = field(default_factory=Sample)  # a known data set, or your own as folder:PATH or npz:PATH
     validation: float = 0.1  # share of the training part held out for choices; 0 trains on everything
     limit: int = 0  # learn from this many pictures only, drawn evenly over the classes; 0: all
+    normalise: Literal["statistics", "half"] = "statistics"  # by the training part's mean and deviation, or by ½ and ½
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,14 @@ def prepare(data: Data, folder: Path) -> Prepared:
     train, validation = hold_out(loaded.train, data.validation)
     if data.limit:
         train = take(train, data.limit)
-    return Prepared(describe(loaded, train, validation), train, validation, loaded.test)
+    return Prepared(describe(loaded, train, validation, data.normalise), train, validation, loaded.test)
 
 
-def describe(loaded: DataSet, train: Part, validation: Part) -> Card:
-    mean, deviation = statistics(train)
+def describe(
+    loaded: DataSet, train: Part, validation: Part, normalise: Literal["statistics", "half"] = "statistics"
+) -> Card:
     channels, height, width = train.pictures.shape[1:]
+    mean, deviation = statistics(train) if normalise == "statistics" else ((0.5,) * channels, (0.5,) * channels)
     return Card(
         loaded.name, channels, height, width, loaded.classes, mean, deviation,
         len(train), len(validation), len(loaded.test), fingerprint(train), loaded.notes,

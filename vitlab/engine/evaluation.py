@@ -6,10 +6,13 @@ from functools import cached_property
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitlab.data.dataset import Part
 from vitlab.data.prepared import Normalise, unit
+from vitlab.errors import BadInput
+from vitlab.experiment import Testing
+from vitlab.model import Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,15 +80,27 @@ def wilson(correct: int, count: int, z: float = 1.959964) -> tuple[float, float]
     return max((middle - spread) / scale, 0.0), min((middle + spread) / scale, 1.0)
 
 
+def counted(pictures: int, testing: Testing) -> int:
+    """How many pictures of a part are read."""
+    count = pictures // testing.at_once * testing.at_once if testing.drop_last else pictures
+    if pictures and not count:
+        raise BadInput(f"drop_last leaves none of {pictures} test pictures: make at_once smaller, or turn it off")
+    return count
+
+
 @torch.inference_mode()
-def evaluate_part(model: nn.Module, part: Part, normalise: Normalise, bfloat16: bool, batch: int = 500) -> Evaluation:
-    """Logits of every picture of a part, the last and partial batch included."""
+def evaluate_part(
+    model: Network, part: Part, normalise: Normalise, bfloat16: bool, testing: Testing | None = None
+) -> Evaluation:
+    """Logits of every picture of a part, the last and partial batch included unless it is to be dropped."""
+    testing = testing or Testing()
     device = part.pictures.device
+    count = counted(len(part), testing)
     was_training = model.training
     model.eval()
     logits = []
-    for pictures in part.pictures.split(batch):
+    for pictures in part.pictures[:count].split(testing.at_once):
         with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-            logits.append(model(normalise(unit(pictures))).float())
+            logits.append(model.logits(normalise(unit(pictures))).float())
     model.train(was_training)
-    return Evaluation(torch.cat(logits).cpu(), part.labels.cpu())
+    return Evaluation(torch.cat(logits).cpu(), part.labels[:count].cpu())

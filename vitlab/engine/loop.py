@@ -3,8 +3,9 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.chance import Chance
+from vitlab.data.dataset import Part
 from vitlab.data.prepared import Normalise, Prepared, move, unit
 from vitlab.engine.evaluation import Evaluation, evaluate_part
 from vitlab.engine.progress import Progress
+from vitlab.engine.replay import Replay
 from vitlab.engine.run import Run
 from vitlab.engine.session import Session
 from vitlab.engine.storage import read_tensors, write_tensors
 from vitlab.errors import BadInput
-from vitlab.experiment import Experiment
+from vitlab.experiment import Experiment, Testing
 
 
 class Stopped(Exception):
@@ -44,80 +47,101 @@ class Loop:
         steps = experiment.training.epochs * steps_per_epoch
         self.chance.start(experiment.seed)
         self.session = Session(run.build().to(device), experiment, steps, steps_per_epoch)
+        self.forward: nn.Module = self.session.network
+        self.learn: Callable[[Tensor, Tensor], None] = self.learn_batch
+        if experiment.training.graph and device.type == "cuda":
+            self.session.allow_recording()
+            self.learn = Replay(self.learn_batch)
         self.compile_seconds = 0.0
+        self.measured = (0, 0.0)  # step and seconds of the last measurement
         self.saved_step: int | None = None
         self.saved_at = time.monotonic()
+        self.place = torch.zeros((), dtype=torch.int64, device=device)  # the step, where a recorded one can read it
         self.bad = torch.full((), -1, dtype=torch.int64, device=device)
 
     def train(self) -> Evaluation:
         """Train to the end, save the weights, and read the test part once."""
-        session = self.session
+        session, training = self.session, self.experiment.training
         if self.run.checkpoint.exists():
             session.restore(*read_tensors(self.run.checkpoint), self.run.checkpoint)
             self.saved_step = session.step
+        self.measured = (session.step, session.seconds)
+        self.place.fill_(session.step)
         self.run.forget_after(session.step)
-        forward = self.compiled() if self.experiment.training.compile else session.network
-        with stop_requests() as asked, self.progress.training(session.steps, session.step):
-            while session.step < session.steps:
-                self.train_epoch(forward, asked)
+        with (
+            stop_requests() as asked,
+            float32_products(tf32=training.precision == "tf32" and self.device.type == "cuda"),
+        ):
+            if training.compile:
+                self.forward = self.compiled()
+            with self.progress.training(session.steps, session.step):
+                while session.step < session.steps:
+                    self.train_epoch(asked)
         write_tensors(self.run.weights, session.evaluated.state_dict(), session.facts())
-        result = evaluate_part(session.evaluated, self.data.test, self.normalise, self.bfloat16)
+        result = self.evaluate(self.data.test, self.experiment.testing)
         self.run.write_evaluation(result, self.facts())
         return result
 
-    def train_epoch(self, forward: nn.Module, asked: Callable[[], bool]) -> None:
-        """From wherever the epoch stands to its end: steps, validation, metrics, checkpoint."""
+    def evaluate(self, part: Part, testing: Testing) -> Evaluation:
+        return evaluate_part(self.session.evaluated, part, self.normalise, self.bfloat16, testing)
+
+    def train_epoch(self, asked: Callable[[], bool]) -> None:
+        """From wherever the epoch stands to its end: steps, and where it is time to, validation and metrics."""
         session, epoch = self.session, self.session.epoch
+        # The clock starts first: moving the order to a GPU waits for the steps still under way there.
+        started, before = time.monotonic(), session.seconds
         order = torch.from_numpy(
             np.random.default_rng([self.experiment.seed, 0, epoch]).permutation(len(self.data.train))
         )
         batches = order.to(self.device).split(self.batch)
-        started, first, before = time.monotonic(), session.step, session.seconds
-
-        def measure() -> dict[str, Any]:
-            return self.metrics(epoch, first, session.seconds - before)
-
         for place in range(session.step % session.steps_per_epoch, session.steps_per_epoch):
-            self.train_step(forward, batches[place])
+            self.train_step(batches[place])
             session.seconds = before + time.monotonic() - started
-            self.progress.step(session.step, measure)
+            self.progress.step(session.step, lambda: self.metrics(epoch))
             if place + 1 < session.steps_per_epoch:
                 self.pause(asked)
-        self.check_bad()
-        line = measure()
-        if len(self.data.validation):
-            held_out = evaluate_part(session.evaluated, self.data.validation, self.normalise, self.bfloat16)
-            line |= {"validation_loss": held_out.loss, "validation_accuracy": held_out.accuracy}
-        session.totals.zero_()
-        session.seconds = before + time.monotonic() - started
-        self.run.add_metrics(line | {"seconds": round(session.seconds, 3)})
-        self.progress.epoch(line)
+        if (epoch + 1) % self.experiment.training.measure == 0 or session.step == session.steps:
+            self.check_bad()  # waits for the device, so the clock is read after it
+            session.seconds = before + time.monotonic() - started
+            line = self.metrics(epoch)
+            if len(self.data.validation):
+                held_out = self.evaluate(self.data.validation, replace(self.experiment.testing, drop_last=False))
+                line |= {"validation_loss": held_out.loss, "validation_accuracy": held_out.accuracy}
+            session.totals.zero_()
+            session.seconds = before + time.monotonic() - started
+            self.measured = (session.step, session.seconds)
+            self.run.add_metrics(line | {"seconds": round(session.seconds, 3)})
+            self.progress.epoch(line)
         self.pause(asked)
 
-    def train_step(self, forward: nn.Module, chosen: Tensor) -> None:
-        """One batch: gather, augment, normalise, loss, gradients, step."""
+    def train_step(self, chosen: Tensor) -> None:
+        """One batch: gather, augment, normalise, learn."""
         session, train = self.session, self.data.train
         self.chance.start(self.experiment.seed, 1, session.step)
         session.set_rate()
         pictures = self.experiment.augment(unit(train.pictures[chosen]), self.chance.device)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            loss, correct = self.experiment.objective.loss(
-                forward, self.normalise(pictures), train.labels[chosen], self.chance
-            )
-        loss.backward()
-        self.watch(loss.detach(), self.clip())
-        session.count(loss.detach(), correct, len(chosen))
+        self.learn(self.normalise(pictures), train.labels[chosen])
         session.advance()
+
+    def learn_batch(self, pictures: Tensor, labels: Tensor) -> None:
+        """Loss, gradients, step: all on the device, so that it can be recorded."""
+        session, objective = self.session, self.experiment.objective
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
+            loss, correct = objective.loss(self.forward, pictures, labels, self.chance)
+        loss.backward()
+        self.watch(loss.detach(), self.clip() if self.experiment.training.clip else None)
+        session.count(loss.detach(), correct, len(labels))
+        session.move()
 
     def clip(self) -> Tensor:
         """Shorten the gradient to the longest allowed; returns the norm it had."""
-        longest = self.experiment.training.clip or float("inf")
-        return nn.utils.clip_grad_norm_(self.session.parameters, longest, foreach=True)
+        return nn.utils.clip_grad_norm_(self.session.parameters, self.experiment.training.clip, foreach=True)
 
-    def watch(self, loss: Tensor, norm: Tensor) -> None:
+    def watch(self, loss: Tensor, norm: Tensor | None) -> None:
         """Note the first step whose loss or gradient is not a number; a GPU is asked only now and then."""
-        fine = torch.isfinite(loss) & torch.isfinite(norm)
-        self.bad = torch.where(fine | (self.bad >= 0), self.bad, self.session.step)
+        fine = torch.isfinite(loss) if norm is None else torch.isfinite(loss) & torch.isfinite(norm)
+        self.bad.copy_(torch.where(fine | (self.bad >= 0), self.bad, self.place))
+        self.place += 1
         if self.device.type == "cpu" and not fine:
             self.check_bad()
 
@@ -133,16 +157,17 @@ class Loop:
             f"in {self.run.folder}; try a lower learning_rate, a longer warmup or a smaller clip"
         )
 
-    def metrics(self, epoch: int, first: int, seconds: float) -> dict[str, Any]:
-        """The epoch so far."""
-        loss, correct, seen = self.session.totals.tolist()
+    def metrics(self, epoch: int) -> dict[str, Any]:
+        """Since the last measurement."""
+        session, (step, seconds) = self.session, self.measured
+        loss, correct, seen = session.totals.tolist()
         return {
             "epoch": epoch + 1,
-            "step": self.session.step,
+            "step": session.step,
             "loss": loss / seen,
             "accuracy": correct / seen,
-            "learning_rate": self.session.rate,
-            "images_per_second": round((self.session.step - first) * self.batch / max(seconds, 1e-9), 1),
+            "learning_rate": session.rate,
+            "images_per_second": round((session.step - step) * self.batch / max(session.seconds - seconds, 1e-9), 1),
         }
 
     def pause(self, asked: Callable[[], bool]) -> None:
@@ -176,7 +201,7 @@ class Loop:
         self.compile_seconds = time.monotonic() - started
         return forward
 
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> dict[str, Any]:
         session = self.session
         seen = session.step * self.batch
         return {
@@ -191,6 +216,17 @@ class Loop:
 
 def use_bfloat16(precision: str, device: torch.device) -> bool:
     return precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+
+
+@contextmanager
+def float32_products(tf32: bool) -> Iterator[None]:
+    """Let a GPU round the factors of float32 products to 10 bits (TF32) or not, and put back what was set before."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager

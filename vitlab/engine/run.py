@@ -52,7 +52,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return self.report.exists() and not self.checkpoint.exists()
+        return (self.folder / "result.json").exists() and not self.checkpoint.exists()
 
     @property
     def experiment(self) -> Experiment:
@@ -152,7 +152,7 @@ class Run:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise BadInput(
-                    f"{self.folder} is in use by another process: wait for it, or choose another --name"
+                    f"{self.folder} is in use by another process: wait for it, or choose another name"
                 ) from None
             yield
 
@@ -191,7 +191,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
     try:
         own = version("vitlab")
     except PackageNotFoundError:
-        own = "not installed"
+        own = "from source"
     return {
         "command": shlex.join(["vitlab", *sys.argv[1:]]) if sys.argv[0].endswith("vitlab") else "python",
         "device": describe_device(device),

@@ -28,7 +28,7 @@ class Session:
         self.step = 0
         self.rate = 0.0
         self.seconds = 0.0
-        # Loss, right answers and pictures of the epoch so far.
+        # Loss, right answers and pictures since the last measurement.
         self.totals = torch.zeros(3, dtype=torch.float64, device=next(network.parameters()).device)
 
     @property
@@ -45,20 +45,33 @@ class Session:
         factor = self.training.schedule.factor(self.step, self.steps, self.steps_per_epoch)
         for optimiser, rates in zip(self.optimisers, self.highest, strict=True):
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
-                group["lr"] = rate * factor
+                if isinstance(group["lr"], Tensor):  # a recorded step reads it where it lies
+                    group["lr"].fill_(rate * factor)
+                else:
+                    group["lr"] = rate * factor
         self.rate = self.highest[-1][0] * factor
 
+    def allow_recording(self) -> None:
+        """Keep on the device what changes from step to step, so that a recorded step reads it anew."""
+        for optimiser in self.optimisers:
+            for group in optimiser.param_groups:
+                group["capturable"] = True
+                group["lr"] = torch.tensor(group["lr"], device=self.totals.device)
+
     def count(self, loss: Tensor, correct: Tensor, seen: int) -> None:
-        """Add a batch to the epoch's totals, without waiting for the device."""
+        """Add a batch to the totals, without waiting for the device."""
         self.totals[0] += loss.double() * seen
         self.totals[1] += correct
         self.totals[2] += seen
 
-    def advance(self) -> None:
-        """Move the weights by their gradients, and their running mean after them."""
+    def move(self) -> None:
+        """Move the weights by their gradients."""
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
+
+    def advance(self) -> None:
+        """The step is done: count it, and let the running mean follow."""
         self.step += 1
         if self.average is not None:
             # The mean starts short and grows to its full memory, so that the first weights are soon forgotten.

@@ -32,6 +32,13 @@ def explain(error: OSError, what: str) -> BadInput:
     return BadInput(f"{what}: {ON_DISK_TROUBLE.get(error.errno or 0, error.strerror or str(error))}")
 
 
+def make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain(error, f"cannot make {path}") from error
+
+
 def write(path: Path, content: bytes) -> None:
     """Put `content` at `path` at once or not at all; what was there before stays whole until then."""
     temporary = path.with_name(f".{path.name}.part")

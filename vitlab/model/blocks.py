@@ -22,13 +22,14 @@ class Block:
     norm_kind: Literal["layer", "rms"] = "layer"  # LayerNorm or RMSNorm
     activation: Literal["gelu", "relu", "swiglu"] = "gelu"  # of the MLP; swiglu keeps the number of weights
     mlp: float = 4.0  # hidden features of the MLP, in widths
-    dropout: float = 0.0  # after every dense layer but queries, keys and values
+    dropout: float = 0.0  # share dropped at the end of each branch
+    hidden_dropout: float = 0.0  # share of the MLP's hidden features dropped
     stochastic_depth: float = 0.0  # share of pictures that skip the last block's branches; grows with depth from 0
     layer_scale: float = 0.0  # first value of the learned scale on each branch (Touvron et al., 2021); 0: none
     epsilon: float = 1e-6  # added to the variance by the norms
 
     def __post_init__(self) -> None:
-        for name in ("dropout", "stochastic_depth"):
+        for name in ("dropout", "hidden_dropout", "stochastic_depth"):
             if not 0 <= getattr(self, name) < 1:
                 raise BadInput(f"block.{name} is a share from 0 up to 1, not {getattr(self, name)}")
         if self.epsilon < 0:
@@ -111,7 +112,7 @@ class Mlp(nn.Module):
         self.activate = activations[settings.activation]
         self.enter = nn.Linear(width, 2 * hidden if self.gated else hidden)
         self.leave = nn.Linear(hidden, width)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = nn.Dropout(settings.hidden_dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
         features = self.enter(tokens)

@@ -1,7 +1,8 @@
 """Heads: how the last tokens are read, and the logits made of what was read."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -57,5 +58,14 @@ class Reader(nn.Module):
         """(b, h, n, n) → (b, h, n): the row of an attention map by which this head sees the tokens."""
         return rows[..., self.read, :].mean(dim=-2)
 
+
+Output = Literal["logits", "log-softmax", "softmax"]
+# Cross-entropy takes the log-softmax itself: of log-probabilities it makes the same, of probabilities it makes
+# log-softmax(p), whose loss cannot fall below log(e + classes − 1) − 1 (report R1).
+OUTPUTS: dict[Output, Callable[[Tensor], Tensor]] = {
+    "logits": lambda logits: logits,
+    "log-softmax": lambda logits: logits.log_softmax(dim=-1),
+    "softmax": lambda logits: logits.softmax(dim=-1),
+}
 
 Head = ClassToken | FirstToken | Mean

@@ -1,7 +1,7 @@
 """Report R0's multi-scale model: one stack of blocks per patch size, side by side, joined at the end."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from vitlab.errors import BadInput
 from vitlab.model.attention import Attention, Softmax, Uniform
 from vitlab.model.blocks import Block, Stack
-from vitlab.model.heads import ClassToken, Mean
+from vitlab.model.heads import OUTPUTS, ClassToken, Mean, Output
 from vitlab.model.layout import Layout, Shape, divide
 from vitlab.model.positions import Learned, NoPositions, Positions, Rotary
 from vitlab.model.tokens import ConvPatches
-from vitlab.model.vit import Maps, check_size, initialise
+from vitlab.model.vit import FIRST_WEIGHTS, Maps, check_size
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class MultiScale:
     width: int = 64  # features of a token, at every scale
     depth: int = 4  # blocks of each stack
     patches: tuple[int, ...] = (7, 14)  # side of the patches of each scale
+    output: Output = "logits"  # what forward gives; report R0 gave log-softmax
+    start: Literal["xavier", "torch"] = "xavier"  # first weights; torch: its layers' own, tables and tokens N(0, 1)
     positions: Positions = field(
         default_factory=Learned
     )  # added at each scale's start; late-class-token adds them last
@@ -146,14 +148,13 @@ class Scale(nn.Module):
         self.layout = Layout(0, (divide(shape, patch),))
         self.tokens = ConvPatches(patch).build(shape, width)
         self.positions = positions.build(self.layout, width, attention.head_width(width))
-        self.dropout = nn.Dropout(settings.block.dropout)
         self.blocks = Stack(settings.block, settings.depth, width, attention, self.layout)
 
     def forward(self, pictures: Tensor) -> Tensor:
         return self.blocks(self.embed(pictures), self.positions.rotation)
 
     def embed(self, pictures: Tensor) -> Tensor:
-        return self.dropout(self.positions(self.tokens(pictures)))
+        return self.positions(self.tokens(pictures))
 
     def maps(self, pictures: Tensor) -> tuple[Maps, Tensor]:
         """The attention that `forward` uses, read as the mean over the tokens that look; and the last tokens."""
@@ -164,14 +165,18 @@ class Scale(nn.Module):
 class MultiScaleTransformer(nn.Module):
     def __init__(self, settings: MultiScale, shape: Shape, classes: int):
         super().__init__()
+        self.output: Output = settings.output
         early: Positions = NoPositions() if isinstance(settings.join, LateClassToken) else settings.positions
         self.scales = nn.ModuleList(Scale(settings, shape, patch, early) for patch in settings.patches)
         grids = tuple(divide(shape, patch) for patch in settings.patches)
         self.join = settings.join.build(settings, classes, Layout(0, grids))
-        initialise(self)
+        FIRST_WEIGHTS[settings.start](self)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """(b, c, y, x) → (b, classes)."""
+        """(b, c, y, x) → (b, classes), in the form that `output` names."""
+        return OUTPUTS[self.output](self.logits(pictures))
+
+    def logits(self, pictures: Tensor) -> Tensor:
         return self.join([scale(pictures) for scale in self.scales])
 
     def maps(self, pictures: Tensor) -> list[Maps]:

@@ -45,6 +45,7 @@ class LinearPatches:
 
     kind: ClassVar[str] = "linear-patches"
     patch: int = 4  # side of a patch, in pixels
+    twice: bool = False  # add a second Linear of the same pixels, which report R1 took for positions
 
     def build(self, shape: Shape, width: int) -> Tokenizer:
         return LinearTokenizer(self, shape, width)
@@ -56,9 +57,11 @@ class LinearTokenizer(Tokenizer):
         self.patch = settings.patch
         self.grids = (divide(shape, settings.patch),)
         self.embed = nn.Linear(shape.channels * settings.patch**2, width)
+        self.again = nn.Linear(shape.channels * settings.patch**2, width) if settings.twice else None
 
     def forward(self, pictures: Tensor) -> Tensor:
-        return self.embed(flatten_patches(pictures, self.patch))
+        patches = flatten_patches(pictures, self.patch)
+        return self.embed(patches) if self.again is None else self.embed(patches) + self.again(patches)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,18 @@
 """The Vision Transformer: images → tokens → positions → blocks → head, in one forward."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from vitlab.errors import BadInput
-from vitlab.model.attention import Attention, Softmax
+from vitlab.model.attention import Attention, Softmax, Uniform
 from vitlab.model.blocks import Block, Stack
-from vitlab.model.heads import ClassToken, Head
+from vitlab.model.heads import OUTPUTS, ClassToken, Head, Output
 from vitlab.model.layout import Layout, Shape
-from vitlab.model.positions import Learned, Positions
+from vitlab.model.positions import Learned, Positions, Rotary
 from vitlab.model.tokens import ConvPatches, Tokens
 
 
@@ -24,6 +25,10 @@ class ViT:
     depth: int = 4  # blocks
     registers: int = 0  # learned tokens that nothing reads (Darcet et al., 2024)
     final_norm: bool = True  # normalise the tokens before the head
+    output: Output = "logits"  # what forward gives; report R1 gave softmax to cross-entropy, R0 log-softmax
+    across: Literal["tokens", "batch"] = "tokens"  # what attends to what; batch: report R4's axes, pictures mixed
+    start: Literal["xavier", "torch"] = "xavier"  # first weights; torch: its layers' own, tables and tokens N(0, 1)
+    copies: bool = False  # blocks start as copies of the first, as in nn.TransformerEncoder (report R4)
     tokens: Tokens = field(default_factory=ConvPatches)  # image → tokens
     positions: Positions = field(default_factory=Learned)  # where a token lies
     attention: Attention = field(default_factory=Softmax)  # how tokens mix
@@ -34,6 +39,10 @@ class ViT:
         check_size(self.width, self.depth, classes)
         if self.registers < 0:
             raise BadInput(f"registers must be 0 or more, not {self.registers}")
+        if self.across == "batch" and not isinstance(self.attention, Softmax | Uniform):
+            raise BadInput(f"across batch mixes pictures, which attention {self.attention.kind} cannot: use softmax")
+        if self.across == "batch" and isinstance(self.positions, Rotary):
+            raise BadInput("across batch mixes pictures, and positions rotary turn tokens: choose other positions")
         return VisionTransformer(self, shape, classes)
 
 
@@ -56,20 +65,31 @@ class VisionTransformer(nn.Module):
     def __init__(self, settings: ViT, shape: Shape, classes: int):
         super().__init__()
         width = settings.width
+        self.output: Output = settings.output
+        self.across = settings.across
         self.tokens = settings.tokens.build(shape, width)
         extra = settings.head.own_tokens + settings.registers
         self.layout = Layout(extra, self.tokens.grids)
         self.extra = nn.Parameter(torch.empty(extra, width)) if extra else None
         self.positions = settings.positions.build(self.layout, width, settings.attention.head_width(width))
-        self.dropout = nn.Dropout(settings.block.dropout)
         self.blocks = Stack(settings.block, settings.depth, width, settings.attention, self.layout)
         self.norm = settings.block.normalise(width) if settings.final_norm else nn.Identity()
         self.head = settings.head.build(width, classes, self.layout)
-        initialise(self)
+        FIRST_WEIGHTS[settings.start](self)
+        if settings.copies:
+            for block in self.blocks:
+                block.load_state_dict(self.blocks[0].state_dict())
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """(b, c, y, x) → (b, classes)."""
-        tokens = self.blocks(self.embed(pictures), self.positions.rotation, self.head.read)
+        """(b, c, y, x) → (b, classes), in the form that `output` names."""
+        return OUTPUTS[self.output](self.logits(pictures))
+
+    def logits(self, pictures: Tensor) -> Tensor:
+        tokens, rotation = self.embed(pictures), self.positions.rotation
+        if self.across == "batch":  # each place of the picture attends to the same place of the other pictures
+            tokens = self.blocks(tokens.transpose(0, 1), rotation).transpose(0, 1)[:, self.head.read]
+        else:
+            tokens = self.blocks(tokens, rotation, self.head.read)
         return self.head(self.norm(tokens))
 
     def embed(self, pictures: Tensor) -> Tensor:
@@ -77,10 +97,12 @@ class VisionTransformer(nn.Module):
         tokens = self.tokens(pictures)
         if self.extra is not None:
             tokens = torch.cat([self.extra.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
-        return self.dropout(self.positions(tokens))
+        return self.positions(tokens)
 
     def maps(self, pictures: Tensor) -> list[Maps]:
-        """The attention that `forward` uses on these pictures, as one stream."""
+        """The attention that `forward` uses on these pictures, as one stream; none where it is across the batch."""
+        if self.across == "batch":
+            return []
         layers, _ = self.blocks.maps(self.embed(pictures), self.positions.rotation)
         if not layers:
             return []
@@ -91,6 +113,13 @@ def check_size(width: int, depth: int, classes: int) -> None:
     for name, value, least in (("width", width, 1), ("depth", depth, 0), ("the number of classes", classes, 1)):
         if value < least:
             raise BadInput(f"{name} must be {least} or more, not {value}")
+
+
+def leave_to_torch(model: nn.Module) -> None:
+    """torch's own first weights for every layer, and N(0, 1) for tables and extra tokens, as torch.randn gives."""
+    for name, parameter in model.named_parameters():
+        if name.endswith(("extra", "positions.table")):
+            nn.init.normal_(parameter)
 
 
 def initialise(model: nn.Module) -> None:
@@ -107,3 +136,6 @@ def initialise(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if name.endswith("extra"):
             nn.init.trunc_normal_(parameter, std=0.02)
+
+
+FIRST_WEIGHTS: dict[str, Callable[[nn.Module], None]] = {"xavier": initialise, "torch": leave_to_torch}

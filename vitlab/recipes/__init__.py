@@ -3,26 +3,39 @@
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from types import ModuleType
 
 from vitlab.engine.storage import read_json
 from vitlab.errors import choose
 from vitlab.experiment import Experiment
+from vitlab.reproduce.plan import Reproduction
 from vitlab.settings import from_json
 
 
 def names() -> dict[str, str]:
     """Recipe → its module's name."""
-    return {module.name.replace("_", "-"): module.name for module in iter_modules(__path__)}
+    return {file.name.replace("_", "-"): file.name for file in iter_modules(__path__)}
+
+
+def module(name: str) -> ModuleType:
+    """The file of a recipe."""
+    found = names()
+    return import_module(f"{__name__}.{found[choose(name, found, 'recipe')]}")
 
 
 def summary(name: str) -> str:
     """The first line of a recipe's docstring."""
-    return (import_module(f"{__name__}.{names()[name]}").__doc__ or "").partition("\n")[0]
+    return (module(name).__doc__ or "").partition("\n")[0]
+
+
+def reproductions() -> dict[str, Reproduction]:
+    """The recipes that re-run an experiment of a report, in the order of the reports."""
+    found = {name: plan for name in names() if (plan := getattr(module(name), "reproduction", None)) is not None}
+    return dict(sorted(found.items(), key=lambda item: (item[1].report, item[1].place)))
 
 
 def recipe(name: str) -> Experiment:
     """A recipe by name, or the configuration in a JSON file (such as a run's experiment.json)."""
     if name.endswith(".json"):
         return from_json(Experiment, read_json(Path(name)), name)
-    found = names()
-    return import_module(f"{__name__}.{found[choose(name, found, 'recipe')]}").recipe
+    return module(name).recipe

@@ -1,0 +1,1 @@
+"""The reports' experiments, as written and mended one step at a time."""

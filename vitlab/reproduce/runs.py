@@ -1,0 +1,244 @@
+"""Runs the reports' experiments and keeps a record of each, variant by variant, so that it can stop and go on."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitlab.engine.loop import Stopped
+from vitlab.engine.run import Run
+from vitlab.engine.storage import make_folder, read_json, write
+from vitlab.errors import BadInput, choose
+from vitlab.experiment import Experiment
+from vitlab.lab import check_same, find_device
+from vitlab.recipes import recipe, reproductions
+from vitlab.reproduce.page import write_page
+from vitlab.reproduce.plan import Reproduction, Variant
+from vitlab.reproduce.workers import Task, choose_workers, shared_gpu, work_through
+from vitlab.settings import from_json, override, to_json
+
+KEPT = ("seed", "test_accuracy", "count", "train_seconds", "compile_seconds", "epochs", "images_per_second")
+NEEDED = {"name", "group", "settings", "config", "runs", "together", "device", "date", "versions"}
+CURVES = ("epoch", "loss", "accuracy", "validation_loss", "validation_accuracy")
+
+
+def chosen(wanted: Sequence[str]) -> list[str]:
+    """Names of experiments, of reports (r1: all of R1's) or all → the experiments, in the reports' order."""
+    known = reproductions()
+    reports = {plan.report.lower() for plan in known.values()}
+    for name in wanted:
+        choose(name.lower(), {"all", *reports, *known}, "experiment")
+    words = {name.lower() for name in wanted}
+    return [name for name, plan in known.items() if words & {"all", plan.report.lower(), name}]
+
+
+def settings_of(plan: Reproduction, variant: Variant, small: bool) -> list[str]:
+    """The changes to the recipe that make a variant, full or small."""
+    return [*plan.small, *variant.settings, *variant.small] if small else list(variant.settings)
+
+
+@dataclass(eq=False)
+class Job:
+    """A variant to train: its experiment, and its run for each seed."""
+
+    name: str
+    variant: Variant
+    settings: list[str]
+    experiment: Experiment
+    runs: list[Run]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every seed is trained, and with these very settings."""
+        finished = [run.finished for run in self.runs]
+        if all(finished):
+            for seed, run in enumerate(self.runs):
+                check_same(run, replace(self.experiment, seed=seed))
+        return all(finished)
+
+    def tasks(self, data: Path | None, device: str) -> list[Task]:
+        return [
+            Task(run.folder, replace(self.experiment, seed=seed), data, device) for seed, run in enumerate(self.runs)
+        ]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A variant in a record: its experiment, and all that is written of it."""
+
+    experiment: Experiment
+    facts: dict[str, Any]
+
+
+@dataclass
+class Reproducer:
+    """Where the runs, the records and the pictures are, how many seeds to train, and how many runs at once."""
+
+    runs: Path
+    records: Path
+    small: bool = False
+    seeds: int | None = None  # left out: as many as each plan says, one when small
+    workers: int | None = None  # left out: chosen by the device
+    minutes: float | None = None  # begin no further run after so many
+    data: Path | None = None
+    device: str = "auto"
+    tell: Callable[[str], None] = print
+    began: float = field(default_factory=time.monotonic)
+    at_once: int = field(default=1, init=False)
+    entries: dict[str, dict[tuple[str, str], Entry]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "workers"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise BadInput(f"{name} must be 1 or more, not {getattr(self, name)}")
+
+    def reproduce(self, names: Sequence[str]) -> bool:
+        """Train what is missing of these experiments, and write their records and page; whether all is done."""
+        make_folder(self.records)
+        self.entries = {name: self.read(name) for name in reproductions()}
+        where = find_device(self.device)
+        with shared_gpu(where) as shared:
+            self.at_once = self.workers or choose_workers(shared)
+            try:
+                return self.train([job for name in names for job in self.jobs(name) if not self.is_kept(job)], where)
+            except (Stopped, KeyboardInterrupt):
+                raise Stopped("stopped, nothing is lost; go on with the same command") from None
+            finally:
+                self.write_page()
+
+    def train(self, jobs: list[Job], where: torch.device) -> bool:
+        """Train the different experiments among the jobs; those that are the same share their runs."""
+        same: dict[Experiment, list[Job]] = {}
+        for job in jobs:
+            if not self.keep_if_trained(job):
+                same.setdefault(job.experiment, []).append(job)
+        tasks = [task for first, *_ in same.values() for task in first.tasks(self.data, where.type)]
+        by_folder = {run.folder: twins for twins in same.values() for run in twins[0].runs}
+
+        def done(task: Task) -> None:
+            first, *others = by_folder[task.folder]
+            if first.finished:
+                for job in (first, *others):
+                    self.keep_if_trained(job)
+                    self.tell(f"{job.name}: {title(job.variant)}")
+
+        def go_on() -> bool:
+            return self.minutes is None or time.monotonic() - self.began < 60 * self.minutes
+
+        if tasks:
+            runs = f"{len(tasks)} run{'s' * (len(tasks) > 1)}"
+            self.tell(f"{runs} to train on {where.type}, {self.at_once} at a time")
+        return not work_through(tasks, self.at_once, done, go_on)
+
+    def jobs(self, name: str) -> list[Job]:
+        plan, found = reproductions()[name], []
+        for variant in plan.variants:
+            settings = settings_of(plan, variant, self.small)
+            folder = self.runs / name / slug(title(variant))
+            count = self.seeds or (1 if self.small else plan.seeds)
+            runs = [Run(folder / f"seed-{seed}") for seed in range(count)]
+            found.append(Job(name, variant, settings, override(recipe(name), settings), runs))
+        return found
+
+    def is_kept(self, job: Job) -> bool:
+        """Whether the record holds the variant with at least as many seeds."""
+        old = self.entries[job.name].get((job.variant.group, job.variant.name))
+        return old is not None and old.experiment == job.experiment and len(old.facts["runs"]) >= len(job.runs)
+
+    def keep_if_trained(self, job: Job) -> bool:
+        """Put a variant into its record from its finished runs, or from those of a variant with the same settings."""
+        facts = self.figures(job) if job.finished else self.trained_before(job)
+        if facts is None:
+            return False
+        plan, entries = reproductions()[job.name], self.entries[job.name]
+        words = {"name": job.variant.name, "group": job.variant.group, "settings": job.settings}
+        entries[job.variant.group, job.variant.name] = Entry(job.experiment, words | facts)
+        command = f"vitlab reproduce {job.name}" + (" --small" if self.small else "")
+        order = [(variant.group, variant.name) for variant in plan.variants]
+        variants = [entries[key].facts for key in order if key in entries]
+        record = {"name": job.name, "command": command, "small": self.small, "variants": variants}
+        write(self.path(job.name), readable(record).encode())
+        return True
+
+    def figures(self, job: Job) -> dict[str, Any]:
+        """What the runs of a variant gave, and where."""
+        environment = job.runs[0].environment
+        return {
+            **{key: environment[key] for key in ("device", "threads", "date", "versions")},
+            "together": self.at_once,
+            "config": to_json(job.experiment),
+            "runs": [run_entry(run) for run in job.runs],
+        }
+
+    def trained_before(self, job: Job) -> dict[str, Any] | None:
+        """The figures of the same experiment under another name, in any record that is there."""
+        for name, entries in self.entries.items():
+            for old in entries.values():
+                if old.experiment == job.experiment and len(old.facts["runs"]) == len(job.runs):
+                    facts = {key: old.facts[key] for key in old.facts if key not in ("name", "group", "settings")}
+                    return {"same_as": f"{name}, {old.facts['name']}"} | facts
+        return None
+
+    def read(self, name: str) -> dict[tuple[str, str], Entry]:
+        """The variants that a record holds so far."""
+        record = self.record(name)
+        return {
+            (old["group"], old["name"]): Entry(from_json(Experiment, old["config"], str(self.path(name))), old)
+            for old in (record["variants"] if record else [])
+        }
+
+    def record(self, name: str) -> dict[str, Any] | None:
+        path = self.path(name)
+        if not path.exists():
+            return None
+        record = read_json(path)
+        if not isinstance(record, dict) or record.get("name") != name or record.get("small") != self.small:
+            kind = "small" if self.small else "full"
+            raise BadInput(f"{path} is no record of the {kind} {name}: move it away, or choose another --records")
+        old = record.get("variants")
+        if not isinstance(old, list) or not all(isinstance(each, dict) and each.keys() >= NEEDED for each in old):
+            raise BadInput(f"{path} is damaged: move it away, and what is trained is recorded anew from its runs")
+        return record
+
+    def path(self, name: str) -> Path:
+        return self.records / f"{name}.json"
+
+    @property
+    def page(self) -> Path:
+        return self.records / "reports.md"
+
+    def write_page(self) -> None:
+        """All records that are there, as one page beside them."""
+        if any(self.records.glob("*.json")):
+            write_page(reproductions(), self.records, self.page)
+
+
+def title(variant: Variant) -> str:
+    return f"{variant.group}, {variant.name}" if variant.group else variant.name
+
+
+def slug(words: str) -> str:
+    """A name for a folder."""
+    return re.sub(r"[^a-z0-9.]+", "-", words.lower().replace("+", "and")).strip("-")
+
+
+def run_entry(run: Run) -> dict[str, Any]:
+    """What a record keeps of one run: its figures and its curve."""
+    result, lines = run.result, run.metrics()
+    return {
+        **{key: result[key] for key in KEPT},
+        "parameters": result["parameters"],
+        "train_accuracy": round(lines[-1]["accuracy"], 5) if lines else None,
+        "curve": {key: [round(line[key], 5) for line in lines] for key in CURVES if lines and key in lines[0]},
+    }
+
+
+def readable(record: dict[str, Any]) -> str:
+    """JSON with a line for each thing, but a curve's numbers side by side."""
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    return re.sub(r"\[[-\d.e,\s]+\]", lambda found: " ".join(found[0].split()), text) + "\n"
