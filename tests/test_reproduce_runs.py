@@ -24,7 +24,7 @@ from vitlab.data import Cifar10, Mnist, Sample
 from vitlab.lab import evaluate
 from vitlab.model import Shape, VisionTransformer
 from vitlab.recipes import reproductions
-from vitlab.reproduce.runs import chosen, settings_of, slug, title
+from vitlab.reproduce.runs import chosen, settings_of, slug
 from vitlab.reproduce.workers import shared_gpu
 
 SHAPES = {Mnist: Shape(1, 28, 28), Sample: Shape(1, 28, 28), Cifar10: Shape(3, 32, 32)}
@@ -78,7 +78,7 @@ def test_a_plan_agrees_with_itself(name: str) -> None:
     assert plan.seeds >= 3
     keys = [(variant.group, variant.name) for variant in plan.variants]
     assert len(set(keys)) == len(keys)
-    folders = [slug(title(variant)) for variant in plan.variants]
+    folders = [slug(variant.title) for variant in plan.variants]
     assert len(set(folders)) == len(folders)
     assert all(folder.strip(".-") == folder != "" for folder in folders)
     for claim in plan.claims:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 from tyro.conf import Positional
 
 from vitlab import data as data_sets
 from vitlab import lab, recipes
 from vitlab.bench import bench
+from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput, choose
@@ -30,7 +29,7 @@ from vitlab.settings import override, walk
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Device = Annotated[str, tyro.conf.arg(metavar="DEVICE")]
-out = Console(highlight=False, soft_wrap=True)
+out = terminal()
 
 
 def train(
@@ -168,9 +167,7 @@ def settings(recipe: Positional[str] = "digits", settings: Positional[tuple[str,
         recipe: A recipe or a configuration file.
         settings: Changes to it as setting=value; a part's own settings follow its kind.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("setting", "value", "may be", "meaning"):
-        table.add_column(heading, overflow="fold")
+    table = plain_table("setting", "value", "may be", "meaning")
     for entry in walk(override(recipes.recipe(recipe), list(settings))):
         value = ",".join(map(str, entry.value)) if isinstance(entry.value, tuple) else str(entry.value)
         value = {"True": "yes", "False": "no"}.get(value, value)
@@ -201,7 +198,7 @@ def reproduce(
         names: Experiments, such as r1-shallow; a report, such as r1, for all of its experiments; or all.
         list: List the experiments with the figures that the reports give.
         small: A small version in minutes on two cores, from the embedded digits: same directions, other figures.
-        seeds: Train each variant with so many seeds; left out, 3 or 5 as the experiment says, and 1 when small.
+        seeds: Train each variant with so many seeds; left out, 3 to 10 as the experiment says, and 1 when small.
         workers: Train so many runs at once; left out, 1 on a CPU, up to 12 on a GPU that processes can share.
         minutes: Begin no further run after so many minutes.
         runs: Folder of the runs; left out, runs/reports, or runs/reports-small.
@@ -215,7 +212,7 @@ def reproduce(
         show_list(out, known)
         return
     folder = Path("runs") / ("reports-small" if small else "reports")
-    tell = partial(Console(quiet=quiet, highlight=False, soft_wrap=True).print, markup=False)
+    tell = partial(terminal(quiet).print, markup=False)
     reproducer = Reproducer(runs or folder, records or folder, small, seeds, workers, minutes, data, device, tell=tell)
     named = chosen(names)
     finished = reproducer.reproduce(named)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from rich.console import Console
 from tyro.conf import Positional
 
 from vitlab.bench.contenders import CONTENDERS
@@ -15,12 +14,13 @@ from vitlab.bench.pipeline import compare_data_paths, compare_epochs
 from vitlab.bench.record import Row, fastest_other, groups, save, table_of, write_page
 from vitlab.bench.shapes import SHAPES, ShapeName
 from vitlab.bench.training import compare_steps
+from vitlab.console import terminal
 from vitlab.engine.run import describe_environment
 from vitlab.errors import BadInput
 from vitlab.lab import find_device
 
 What = Literal["training", "data", "epoch", "all"]
-console = Console(highlight=False, soft_wrap=True)
+console = terminal()
 
 
 def bench(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vitlab.chance import Chance
 from vitlab.data.dataset import Part
-from vitlab.data.prepared import Normalise, Prepared, move, unit
+from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine.evaluation import Evaluation, evaluate_part
 from vitlab.engine.progress import Progress
 from vitlab.engine.replay import Replay
@@ -38,7 +38,7 @@ class Loop:
 
     def __init__(self, run: Run, experiment: Experiment, data: Prepared, device: torch.device, progress: Progress):
         self.run, self.experiment, self.device, self.progress = run, experiment, device, progress
-        self.data = Prepared(data.card, *(move(part, device) for part in (data.train, data.validation, data.test)))
+        self.data = data.on(device)
         self.normalise = Normalise(data.card, device)
         self.bfloat16 = use_bfloat16(experiment.training.precision, device)
         self.chance = Chance(device)

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+
+from vitlab.console import terminal
 
 
 class Progress:
@@ -15,7 +16,7 @@ class Progress:
 
     def __init__(self, epochs: int, quiet: bool = False):
         self.epochs = epochs
-        self.console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+        self.console = terminal(quiet)
         self.bar: Bar | None = None
         self.shown_at = 0.0
 

@@ -1,7 +1,7 @@
 """Report R0's multi-scale model: one stack of blocks per patch size, side by side, joined at the end."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from vitlab.model.heads import OUTPUTS, ClassToken, Mean, Output
 from vitlab.model.layout import Layout, Shape, divide
 from vitlab.model.positions import Learned, NoPositions, Positions, Rotary
 from vitlab.model.tokens import ConvPatches
-from vitlab.model.vit import FIRST_WEIGHTS, Maps, check_size
+from vitlab.model.vit import FIRST_WEIGHTS, Maps, Start, check_size
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class MultiScale:
     depth: int = 4  # blocks of each stack
     patches: tuple[int, ...] = (7, 14)  # side of the patches of each scale
     output: Output = "logits"  # what forward gives; report R0 gave log-softmax
-    start: Literal["xavier", "torch"] = "xavier"  # first weights; torch: its layers' own, tables and tokens N(0, 1)
+    start: Start = "xavier"  # first weights; torch: its layers' own, tables and tokens N(0, 1)
     positions: Positions = field(
         default_factory=Learned
     )  # added at each scale's start; late-class-token adds them last

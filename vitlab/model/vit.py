@@ -15,6 +15,8 @@ from vitlab.model.layout import Layout, Shape
 from vitlab.model.positions import Learned, Positions, Rotary
 from vitlab.model.tokens import ConvPatches, Tokens
 
+Start = Literal["xavier", "torch"]
+
 
 @dataclass(frozen=True)
 class ViT:
@@ -27,7 +29,7 @@ class ViT:
     final_norm: bool = True  # normalise the tokens before the head
     output: Output = "logits"  # what forward gives; report R1 gave softmax to cross-entropy, R0 log-softmax
     across: Literal["tokens", "batch"] = "tokens"  # what attends to what; batch: report R4's axes, pictures mixed
-    start: Literal["xavier", "torch"] = "xavier"  # first weights; torch: its layers' own, tables and tokens N(0, 1)
+    start: Start = "xavier"  # first weights; torch: its layers' own, tables and tokens N(0, 1)
     copies: bool = False  # blocks start as copies of the first, as in nn.TransformerEncoder (report R4)
     tokens: Tokens = field(default_factory=ConvPatches)  # image → tokens
     positions: Positions = field(default_factory=Learned)  # where a token lies
@@ -138,4 +140,4 @@ def initialise(model: nn.Module) -> None:
             nn.init.trunc_normal_(parameter, std=0.02)
 
 
-FIRST_WEIGHTS: dict[str, Callable[[nn.Module], None]] = {"xavier": initialise, "torch": leave_to_torch}
+FIRST_WEIGHTS: dict[Start, Callable[[nn.Module], None]] = {"xavier": initialise, "torch": leave_to_torch}

@@ -1,11 +1,10 @@
 """Supervised learning: cross-entropy with label smoothing, mixup and cutmix."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitlab.chance import Chance
 from vitlab.errors import BadInput
@@ -27,9 +26,7 @@ class Supervised:
         if not (0 <= self.label_smoothing < 1 and 0 <= self.mixed <= 1):
             raise BadInput(f"label_smoothing and mixed are shares, not {self.label_smoothing} and {self.mixed}")
 
-    def loss(
-        self, model: Callable[[Tensor], Tensor], pictures: Tensor, labels: Tensor, chance: Chance
-    ) -> tuple[Tensor, Tensor]:
+    def loss(self, model: nn.Module, pictures: Tensor, labels: Tensor, chance: Chance) -> tuple[Tensor, Tensor]:
         """The loss of a batch, and how many of its pictures were read right (by their larger label)."""
         mixed, share = self.mix(pictures, chance)
         logits = model(mixed).float()

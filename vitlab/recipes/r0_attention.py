@@ -11,12 +11,11 @@ rates 5e-4, 1e-3 and 2e-3 and batches of 32, 64 and 128 at this width (docs/log.
 
 from vitlab.data import Mnist
 from vitlab.data.prepared import Data
-from vitlab.engine.optimisers import AdamW, Schedule
 from vitlab.experiment import Experiment, Training
 from vitlab.model import ViT
 from vitlab.model.blocks import Block
 from vitlab.model.tokens import ConvPatches
-from vitlab.reproduce.plan import Claim, Reproduction, Variant
+from vitlab.reproduce.plan import Claim, Reproduction, Variant, plain_training
 
 recipe = Experiment(
     data=Data(source=Mnist(), validation=0.0),
@@ -28,15 +27,7 @@ recipe = Experiment(
         output="log-softmax",
         start="torch",
     ),
-    training=Training(
-        epochs=3,
-        batch=128,
-        clip=0.0,
-        precision="tf32",
-        graph=True,
-        optimiser=AdamW(learning_rate=1e-3, weight_decay=0.0),
-        schedule=Schedule(warmup=0.0, decay="none"),
-    ),
+    training=plain_training(Training(epochs=3, batch=128, precision="tf32"), learning_rate=1e-3),
 )
 
 reproduction = Reproduction(

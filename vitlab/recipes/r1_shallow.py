@@ -9,7 +9,6 @@ on attention weights and branches, no bias on queries, keys and values, pictures
 
 from vitlab.data import Mnist
 from vitlab.data.prepared import Data
-from vitlab.engine.optimisers import AdamW, Schedule
 from vitlab.experiment import Experiment, Testing, Training
 from vitlab.model import ViT
 from vitlab.model.attention import Softmax
@@ -17,7 +16,7 @@ from vitlab.model.blocks import Block
 from vitlab.model.heads import FirstToken
 from vitlab.model.positions import NoPositions
 from vitlab.model.tokens import LinearPatches
-from vitlab.reproduce.plan import Reproduction, Variant
+from vitlab.reproduce.plan import Reproduction, Variant, plain_training
 
 recipe = Experiment(
     data=Data(source=Mnist(), validation=0.0, normalise="half"),
@@ -32,15 +31,7 @@ recipe = Experiment(
         block=Block(activation="relu", dropout=0.2, epsilon=1e-5),
         head=FirstToken(),
     ),
-    training=Training(
-        epochs=20,
-        batch=64,
-        clip=0.0,
-        precision="tf32",
-        graph=True,
-        optimiser=AdamW(learning_rate=3e-4, weight_decay=0.0),
-        schedule=Schedule(warmup=0.0, decay="none"),
-    ),
+    training=plain_training(Training(epochs=20, batch=64, precision="tf32"), learning_rate=3e-4),
     testing=Testing(at_once=64, drop_last=True),
 )
 

@@ -9,25 +9,16 @@ studies: patches of 7, 4 blocks, 4 heads, width 32 where it is not studied, MLP 
 
 from vitlab.data import Mnist
 from vitlab.data.prepared import Data
-from vitlab.engine.optimisers import AdamW, Schedule
 from vitlab.experiment import Experiment, Training
 from vitlab.model import ViT
 from vitlab.model.positions import Sinusoidal1d
 from vitlab.model.tokens import ConvPatches
-from vitlab.reproduce.plan import Claim, Reproduction, Variant
+from vitlab.reproduce.plan import Claim, Reproduction, Variant, plain_training
 
 recipe = Experiment(
     data=Data(source=Mnist(), validation=0.1),
     model=ViT(width=32, depth=4, tokens=ConvPatches(patch=7), positions=Sinusoidal1d()),
-    training=Training(
-        epochs=10,
-        batch=128,
-        clip=0.0,
-        precision="tf32",
-        graph=True,
-        optimiser=AdamW(learning_rate=1e-3, weight_decay=0.0),
-        schedule=Schedule(warmup=0.0, decay="none"),
-    ),
+    training=plain_training(Training(epochs=10, batch=128, precision="tf32"), learning_rate=1e-3),
 )
 
 SMALL = ("source=digits", "limit=1000", "epochs=3", "batch=32")

@@ -10,14 +10,13 @@ torch's own first weights, Adam at 1e-3, batch 1000. On held-out pictures patche
 
 from vitlab.data import Mnist
 from vitlab.data.prepared import Data
-from vitlab.engine.optimisers import AdamW, Schedule
 from vitlab.experiment import Experiment, Testing, Training
 from vitlab.model import ViT
 from vitlab.model.attention import Softmax
 from vitlab.model.blocks import Block
 from vitlab.model.positions import NoPositions
 from vitlab.model.tokens import LinearPatches
-from vitlab.reproduce.plan import Reproduction, Variant
+from vitlab.reproduce.plan import Reproduction, Variant, plain_training
 
 recipe = Experiment(
     data=Data(source=Mnist(), validation=1 / 3),
@@ -31,16 +30,7 @@ recipe = Experiment(
         attention=Softmax(heads=1, project=False),
         block=Block(norm="none", activation="relu", mlp=1.0, epsilon=1e-5),
     ),
-    training=Training(
-        epochs=1000,
-        batch=1000,
-        clip=0.0,
-        precision="tf32",
-        graph=True,
-        measure=10,
-        optimiser=AdamW(learning_rate=1e-3, weight_decay=0.0),
-        schedule=Schedule(warmup=0.0, decay="none"),
-    ),
+    training=plain_training(Training(epochs=1000, batch=1000, precision="tf32", measure=10), learning_rate=1e-3),
     testing=Testing(at_once=5000),
 )
 

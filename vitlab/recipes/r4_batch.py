@@ -10,13 +10,12 @@ nn.MultiheadAttention. Chosen here, the same for every variant: a learning rate 
 
 from vitlab.data import Cifar10
 from vitlab.data.prepared import Data
-from vitlab.engine.optimisers import AdamW, Schedule
 from vitlab.experiment import Experiment, Testing, Training
 from vitlab.model import ViT
 from vitlab.model.attention import Softmax
 from vitlab.model.blocks import Block
 from vitlab.model.tokens import LinearPatches
-from vitlab.reproduce.plan import Claim, Reproduction, Variant
+from vitlab.reproduce.plan import Claim, Reproduction, Variant, plain_training
 
 recipe = Experiment(
     data=Data(source=Cifar10(), validation=0.0),
@@ -31,14 +30,7 @@ recipe = Experiment(
         attention=Softmax(heads=8, dropout=0.1),
         block=Block(norm="after", dropout=0.1, hidden_dropout=0.1, epsilon=1e-5),
     ),
-    training=Training(
-        epochs=8,
-        batch=64,
-        clip=0.0,
-        graph=True,
-        optimiser=AdamW(learning_rate=3e-4, weight_decay=0.0),
-        schedule=Schedule(warmup=0.0, decay="none"),
-    ),
+    training=plain_training(Training(epochs=8, batch=64), learning_rate=3e-4),
     testing=Testing(at_once=64),
 )
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitlab.engine.storage import read_json, write
+from vitlab.engine.storage import make_folder, read_json, write
 from vitlab.reproduce import charts, words
 from vitlab.reproduce.figures import Row, missing, table, verdict
 from vitlab.reproduce.plan import Reproduction, Variant
@@ -61,12 +61,12 @@ def load(records: Path, name: str) -> dict[str, Any] | None:
 def write_page(reproductions: Mapping[str, Reproduction], records: Path, page: Path) -> None:
     """Write the page and, in the folder beside it that has its name, its pictures."""
     pictures = page.with_suffix("")
-    pictures.mkdir(parents=True, exist_ok=True)
+    make_folder(pictures)
     found = {name: load(records, name) for name in reproductions}
     back = Path(os.path.relpath(records, page.parent)).as_posix()
     opening = OPENING.format(records=f"[{records.name}]({back})", small=_small(found))
     lines = [opening, _provenance(reproductions, found), ""]
-    lines += ["## At a glance", "", BEST, "", summary(reproductions, records, ""), "", "## Contents", ""]
+    lines += ["## At a glance", "", BEST, "", _glance(reproductions, found, ""), "", "## Contents", ""]
     for report in _reports(reproductions):
         lines.append(f"- [{report}](#{report.lower()}): {REPORTS.get(report, '')}".rstrip(": "))
         lines += [f"  - [{plan.title}](#{name})" for name, plan in reproductions.items() if plan.report == report]
@@ -255,13 +255,20 @@ def _sinusoids(pictures: Path) -> list[str]:
 
 
 def summary(reproductions: Mapping[str, Reproduction], records: Path, page_link: str) -> str:
+    """The page's table at a glance, with links into the page."""
+    return _glance(reproductions, {name: load(records, name) for name in reproductions}, page_link)
+
+
+def _glance(
+    reproductions: Mapping[str, Reproduction], found: Mapping[str, dict[str, Any] | None], page_link: str
+) -> str:
     """One line an experiment: the report's figure, ours as written, ours mended, and the change that matters most."""
     lines = [
         "| | experiment | the report | ours, as written | ours, mended or best | largest single change, points |",
         "|---|---|---:|---:|---:|---|",
     ]
     for name, plan in sorted(reproductions.items(), key=lambda pair: pair[1].report):
-        record = load(records, name)
+        record = found[name]
         rows = table(plan, record) if record else []
         title = f"[{plan.title}]({page_link}#{name})" + " **(small version)**" * bool(record and record["small"])
         shown = _headline_groups(rows)

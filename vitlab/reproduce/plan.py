@@ -1,7 +1,10 @@
 """What a reproduction is: a report's experiment as written, its variants, and what the report concludes from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from vitlab.engine.optimisers import AdamW, Schedule
+from vitlab.experiment import Training
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,10 @@ class Variant:
     reported: float | None = None  # test accuracy that the report gives, 0 … 1
     group: str = ""  # variants are compared with the first of their group
     small: tuple[str, ...] = ()  # further changes of the small version
+
+    @property
+    def title(self) -> str:
+        return f"{self.group}, {self.name}" if self.group else self.name
 
 
 @dataclass(frozen=True)
@@ -39,3 +46,9 @@ class Reproduction:
     seeds: int = 5
     curve: Literal["accuracy", "loss", "validation_accuracy"] = "accuracy"  # what the chart shows for each epoch
     small: tuple[str, ...] = ()  # changes that make every variant train in seconds on two cores
+
+
+def plain_training(training: Training, learning_rate: float) -> Training:
+    """Training as all five reports do it: Adam at one rate from first to last step, no decay, no clipping."""
+    optimiser, schedule = AdamW(learning_rate=learning_rate, weight_decay=0.0), Schedule(warmup=0.0, decay="none")
+    return replace(training, clip=0.0, graph=True, optimiser=optimiser, schedule=schedule)

@@ -22,7 +22,9 @@ from vitlab.reproduce.plan import Reproduction, Variant
 from vitlab.reproduce.workers import Task, choose_workers, shared_gpu, work_through
 from vitlab.settings import from_json, override, to_json
 
-KEPT = ("seed", "test_accuracy", "count", "train_seconds", "compile_seconds", "epochs", "images_per_second")
+KEPT = (
+    "seed", "test_accuracy", "count", "train_seconds", "compile_seconds", "epochs", "images_per_second", "parameters",
+)  # fmt: skip
 NEEDED = {"name", "group", "settings", "config", "runs", "together", "device", "date", "versions"}
 CURVES = ("epoch", "loss", "accuracy", "validation_loss", "validation_accuracy")
 
@@ -121,11 +123,10 @@ class Reproducer:
         by_folder = {run.folder: twins for twins in same.values() for run in twins[0].runs}
 
         def done(task: Task) -> None:
-            first, *others = by_folder[task.folder]
-            if first.finished:
-                for job in (first, *others):
-                    self.keep_if_trained(job)
-                    self.tell(f"{job.name}: {title(job.variant)}")
+            twins = by_folder[task.folder]
+            if all(self.keep_if_trained(job) for job in twins):  # the first has the runs, the others share them
+                for job in twins:
+                    self.tell(f"{job.name}: {job.variant.title}")
 
         def go_on() -> bool:
             return self.minutes is None or time.monotonic() - self.began < 60 * self.minutes
@@ -136,13 +137,14 @@ class Reproducer:
         return not work_through(tasks, self.at_once, done, go_on)
 
     def jobs(self, name: str) -> list[Job]:
-        plan, found = reproductions()[name], []
+        """Every variant of an experiment."""
+        plan, written, found = reproductions()[name], recipe(name), []
+        count = self.seeds or (1 if self.small else plan.seeds)
         for variant in plan.variants:
             settings = settings_of(plan, variant, self.small)
-            folder = self.runs / name / slug(title(variant))
-            count = self.seeds or (1 if self.small else plan.seeds)
+            folder = self.runs / name / slug(variant.title)
             runs = [Run(folder / f"seed-{seed}") for seed in range(count)]
-            found.append(Job(name, variant, settings, override(recipe(name), settings), runs))
+            found.append(Job(name, variant, settings, override(written, settings), runs))
         return found
 
     def is_kept(self, job: Job) -> bool:
@@ -218,10 +220,6 @@ class Reproducer:
             write_page(reproductions(), self.records, self.page)
 
 
-def title(variant: Variant) -> str:
-    return f"{variant.group}, {variant.name}" if variant.group else variant.name
-
-
 def slug(words: str) -> str:
     """A name for a folder."""
     return re.sub(r"[^a-z0-9.]+", "-", words.lower().replace("+", "and")).strip("-")
@@ -232,7 +230,6 @@ def run_entry(run: Run) -> dict[str, Any]:
     result, lines = run.result, run.metrics()
     return {
         **{key: result[key] for key in KEPT},
-        "parameters": result["parameters"],
         "train_accuracy": round(lines[-1]["accuracy"], 5) if lines else None,
         "curve": {key: [round(line[key], 5) for line in lines] for key in CURVES if lines and key in lines[0]},
     }

@@ -4,30 +4,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from vitlab.console import plain_table
 from vitlab.reproduce import words
 from vitlab.reproduce.figures import missing, table, verdict
 from vitlab.reproduce.plan import Reproduction
 
 
-def plain(*headings: str) -> Table:
-    """A table without lines, whose first columns may wrap."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        made.add_column(heading, overflow="fold")
-    return made
-
-
 def show_list(console: Console, plans: Mapping[str, Reproduction]) -> None:
     """Every experiment with its variants, and what the report says of them."""
-    made = plain("experiment", "variant", "reported", "settings")
+    made = plain_table("experiment", "variant", "reported", "settings")
     for name, plan in plans.items():
         made.add_row(name, f"{plan.report}: {plan.title}", "", "", style="bold")
         for variant in plan.variants:
             reported = "" if variant.reported is None else words.percent(variant.reported)
-            group = f"{variant.group}, " if variant.group else ""
-            made.add_row("", group + variant.name, reported, " ".join(variant.settings))
+            made.add_row("", variant.title, reported, " ".join(variant.settings))
     console.print(made, markup=False)
     console.print(
         "Run one with 'vitlab reproduce NAME', a report's with 'vitlab reproduce r1', all with 'vitlab reproduce all'; "
@@ -44,7 +35,7 @@ def show_record(console: Console, plan: Reproduction, record: Mapping[str, Any] 
     small = ", small version" if record["small"] else ""
     console.print(f"\n{plan.report}: {plan.title} ({record['name']}{small})", style="bold", markup=False)
     grouped = any(row.group for row in rows)
-    made = plain(*(["part"] if grouped else []), "variant", "theirs", "ours", "difference", "training", "time")
+    made = plain_table(*(["part"] if grouped else []), "variant", "theirs", "ours", "difference", "training", "time")
     for row in rows:
         made.add_row(
             *([row.group] if grouped else []),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from vitlab.data.prepared import Data, Prepared, move
+from vitlab.data.prepared import Data, Prepared
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
 from vitlab.lab import load_data, train_in
@@ -41,9 +41,7 @@ def work(task: Task) -> None:
     """Train one run in this process; the pictures stay on the device for the next run that wants them."""
     device, key = torch.device(task.device), (task.experiment.data, task.data, task.device)
     if key not in _pictures:
-        found = load_data(task.experiment, task.data)
-        parts = (move(part, device) for part in (found.train, found.validation, found.test))
-        _pictures[key] = Prepared(found.card, *parts)
+        _pictures[key] = load_data(task.experiment, task.data).on(device)
     train_in(task.folder, task.experiment, _pictures[key], device, quiet=True)
 
 
