@@ -1,6 +1,6 @@
 """Report R2: how many blocks? The same ViT on MNIST with 2, 4, 6 and 8 blocks.
 
-vitlab reproduce r2-blocks · 2 blocks: 96.55 %, mean of 3 seeds on one NVIDIA H200 (results/reports/r2-blocks.json).
+vitlab reproduce r2-blocks · 2 blocks: 96.62 %, mean of 10 seeds on one NVIDIA H200 (results/reports/r2-blocks.json).
 
 Everything that is not the number of blocks is as in r2-width.
 """

@@ -1,6 +1,6 @@
 """Report R2: which patch? The same ViT on MNIST with patches of 2, 4, 7, 14 and 28 pixels.
 
-vitlab reproduce r2-patch · patch 2: 96.96 %, mean of 3 seeds on one NVIDIA H200 (results/reports/r2-patch.json).
+vitlab reproduce r2-patch · patch 2: 97.00 %, mean of 10 seeds on one NVIDIA H200 (results/reports/r2-patch.json).
 
 Everything that is not the patch is as in r2-width.
 """

@@ -1,6 +1,7 @@
 """Report R2's way on: stochastic depth, dropout, SPT and LSA on 1 %, 10 % and 100 % of MNIST.
 
-vitlab reproduce r2-small-mnist · not run yet.
+vitlab reproduce r2-small-mnist · 1 %, plain: 62.87 %, mean of 3 seeds on one NVIDIA H200
+(results/reports/r2-small-mnist.json).
 
 R2 names these and tries none. Chosen here, the same for every variant: patches of 4, width 64, 4 blocks, 4 heads, norms
 before the branches, learned positions, class token; AdamW at 1e-3, decay 0.05, one epoch of warm-up and a cosine, batch

@@ -1,6 +1,6 @@
 """Report R2: which width? A pre-norm ViT on MNIST with 16, 32, 64 and 128 features.
 
-vitlab reproduce r2-width · width 16: 95.58 %, mean of 3 seeds on one NVIDIA H200 (results/reports/r2-width.json).
+vitlab reproduce r2-width · width 16: 95.88 %, mean of 10 seeds on one NVIDIA H200 (results/reports/r2-width.json).
 
 Given: norms before the branches, GELU, class token, sinusoidal positions. Chosen here, the same for R2's three
 studies: patches of 7, 4 blocks, 4 heads, width 32 where it is not studied, MLP of 4 widths, Adam at 1e-3, batch 128,

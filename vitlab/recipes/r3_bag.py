@@ -1,6 +1,6 @@
 """Report R3: one head, no norms, no positions, no output projection; 40,000 pictures of MNIST, 1000 epochs.
 
-vitlab reproduce r3-bag · not run yet.
+vitlab reproduce r3-bag · as written: 96.11 %, mean of 3 seeds on one NVIDIA H200 (results/reports/r3-bag.json).
 
 Given: one-head attention without output projection, no norms, no positions, class token from N(0, 1), MLP of one width,
 40,000 training pictures, 1000 epochs. Chosen here, the same for every variant: patches of 14, width 32, 2 blocks, ReLU,

@@ -1,6 +1,6 @@
 """Report R4's open study: how many blocks? Its ViT on CIFAR-10, mended and improved, with 2 to 8.
 
-vitlab reproduce r4-depth · not run yet.
+vitlab reproduce r4-depth · 2 blocks: 59.83 %, mean of 3 seeds on one NVIDIA H200 (results/reports/r4-depth.json).
 
 Everything that is not the number of blocks is as in r4-patch.
 """

@@ -1,6 +1,6 @@
 """Report R4's open study: how many heads? Its ViT on CIFAR-10, mended and improved, with 2 to 16.
 
-vitlab reproduce r4-heads · not run yet.
+vitlab reproduce r4-heads · 2 heads: 65.64 %, mean of 3 seeds on one NVIDIA H200 (results/reports/r4-heads.json).
 
 Everything that is not the number of heads is as in r4-patch.
 """
