@@ -9,8 +9,8 @@ RUNS ?= runs
 run: .venv/core
 	$(BIN)/vitlab train digits --runs $(RUNS)
 
-test: .venv/dev lint
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered -q
+test: .venv/bench lint
+	$(BIN)/python -m pytest -n 2 -q
 
 lint: .venv/dev
 	$(BIN)/ruff check .

@@ -17,11 +17,15 @@ from conftest import QUICK
 from PIL import Image
 
 from vitlab import Experiment, override, recipes
+from vitlab.check.probes import PROBES
 from vitlab.settings import from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
+
+
+MISTAKEN = "vitlab check docs/first_vit.py"  # finds its mistakes, and says so by its exit status
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -41,13 +45,13 @@ def checkout(tmp_path_factory) -> Path:
     return folder
 
 
-def run(words: str, folder: Path) -> str:
+def run(words: str, folder: Path, status: int = 0) -> str:
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
     environment.pop("OMP_NUM_THREADS", None)
     done = subprocess.run(
         ["bash", "-ec", words], cwd=folder, env=environment, capture_output=True, text=True, timeout=280, check=False
     )
-    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+    assert done.returncode == status, f"{words}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
@@ -64,10 +68,27 @@ def test_every_command_of_the_readme_runs(checkout):
     assert trained_elsewhere in commands
     for command in commands[2:]:
         if command and not command.startswith("source") and command != trained_elsewhere:
-            run(command, checkout)
+            run(command, checkout, status=int(command == MISTAKEN))
     assert "7" in run("vitlab predict runs/digits docs/seven.png --top 1", checkout)
     for example in blocks(README, "python"):
         run(f"{sys.executable} - <<'END'\n{example}\nEND", checkout)
+
+
+def test_the_page_about_check_says_what_there_is(checkout):
+    text = (ROOT / "docs/check.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| ([^|]+) \|", text, re.MULTILINE)
+    assert rows == [(probe.name, probe.question) for probe in PROBES]
+    (commands,) = blocks(text, "sh")
+    for command in (line.partition("#")[0].strip() for line in commands.splitlines()):
+        if "runs/digits" not in command:  # the README's commands train it, and check it
+            run(command, checkout, status=int("--list" not in command))
+    for example in blocks(text, "python"):
+        assert run(f"{sys.executable} - <<'END'\n{example}\nEND", checkout).startswith("True every one of 784 pixels")
+    found = run(f"{MISTAKEN} --json --skip overfit export", checkout, status=1)
+    (report,) = json.loads(found)
+    verdicts = {probe: asked["finding"]["verdict"] for probe, asked in report["asked"].items()}
+    assert {probe for probe, verdict in verdicts.items() if verdict == "mistake"} == {"positions", "output", "scale"}
+    assert script("update_check").updated(text) == text
 
 
 def test_the_contributing_example_is_a_true_kind(tmp_path):

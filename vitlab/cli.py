@@ -18,6 +18,7 @@ from tyro.conf import Positional
 from vitlab import data as data_sets
 from vitlab import lab, recipes
 from vitlab.bench import bench
+from vitlab.check.command import check
 from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.run import Run, open_run
@@ -232,6 +233,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "data": data,
     "settings": settings,
     "reproduce": reproduce,
+    "check": check,
     "bench": bench,
 }
 

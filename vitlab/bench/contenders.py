@@ -1,13 +1,8 @@
 """Who is compared: each library as its documents use it, on the same shape."""
 
-import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +10,7 @@ from torch import Tensor, nn
 from vitlab.bench.reports import ReportTransformer
 from vitlab.bench.shapes import Work
 from vitlab.engine.optimisers import AdamW
+from vitlab.foreign import foreign
 
 RATE, DECAY = 1e-3, 0.05
 
@@ -164,27 +160,3 @@ CONTENDERS = (
 
 def pre_norm(work: Work) -> str:
     return "; norm before, as the library has no norm after the sum" if work.norm == "after" else ""
-
-
-def foreign(name: str) -> Any:
-    """Import a module of an optional library, with its warnings about its own optional parts left out."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if find_spec("torchvision") is not None:
-            mend_torchvision()
-        return import_module(name)
-
-
-@cache
-def mend_torchvision() -> torch.library.Library | None:
-    """Declare the two operators without which torchvision's CUDA build does not import beside a CPU torch."""
-    try:
-        import_module("torchvision")
-    except (RuntimeError, OSError):
-        operators = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        for name in [module for module in sys.modules if module.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]  # half imported
-        return operators
-    return None

@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from vitlab.bench.contenders import foreign, plain_adam
+from vitlab.bench.contenders import plain_adam
 from vitlab.bench.measure import Call, take_turns
 from vitlab.bench.record import Row
 from vitlab.bench.reports import ReportTransformer, Transform, loader, train_epoch
@@ -24,6 +24,7 @@ from vitlab.data import Sample
 from vitlab.data.augment import Augment
 from vitlab.data.dataset import DataSet, Part, take
 from vitlab.data.prepared import Card, Normalise, describe, move, unit
+from vitlab.foreign import foreign
 
 PADDING = 4
 AUGMENTS = {"plain": Augment(), "crop and flip": Augment(crop=PADDING, flip=True)}

@@ -1,0 +1,359 @@
+"""Vision Transformers as people write them: a sound one, and the same with one mistake each."""
+
+import math
+import os
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SIDE, PATCH, WIDTH, HEADS, CLASSES = 28, 7, 32, 4, 10
+TOKENS = (SIDE // PATCH) ** 2
+
+
+def cut(pictures: Tensor) -> Tensor:
+    """(b, 1, y, x) → (b, n, pixels)."""
+    return F.unfold(pictures, PATCH, stride=PATCH).transpose(1, 2)
+
+
+class Attention(nn.Module):
+    def __init__(self, divisor: float = math.sqrt(WIDTH // HEADS)):
+        super().__init__()
+        self.divisor = divisor
+        self.q, self.k, self.v, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, _ = x.shape
+        q, k, v = (f(x).view(b, n, HEADS, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        weights = F.softmax(q @ k.transpose(-2, -1) / self.divisor, dim=-1)
+        return self.out((weights @ v).transpose(1, 2).reshape(b, n, -1))
+
+
+class Block(nn.Module):
+    def __init__(self, attention: Callable[[], nn.Module] = Attention):
+        super().__init__()
+        self.attention = attention()
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norms[0](x))
+        return x + self.mlp(self.norms[1](x))
+
+
+class Sound(nn.Module):
+    """Patches, a class token, learned positions, three blocks; each mistake overrides one step."""
+
+    def __init__(self, block: Callable[[], nn.Module] = Block, depth: int = 3):
+        super().__init__()
+        self.embed = nn.Linear(PATCH * PATCH, WIDTH)
+        self.token = nn.Parameter(torch.zeros(1, 1, WIDTH))
+        self.place()
+        self.blocks = nn.Sequential(*(block() for _ in range(depth)))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
+
+    def place(self) -> None:
+        self.positions = nn.Parameter(torch.randn(1, TOKENS + 1, WIDTH) * 0.02)
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        patches = self.embed(cut(pictures))
+        return torch.cat([self.token.expand(len(patches), -1, -1), patches], dim=1)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.read(self.blocks(self.tokens(pictures) + self.positions))
+
+    def read(self, tokens: Tensor) -> Tensor:
+        return self.head(self.norm(tokens[:, 0]))
+
+
+# What the five reports wrote.
+
+
+class TwoScales(nn.Module):
+    """R0: two stacks side by side; the class token is put in front after the last block, and read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeds = nn.ModuleList(nn.Conv2d(1, WIDTH, side, stride=side) for side in (7, 14))
+        self.stacks = nn.ModuleList(nn.Sequential(Block(), Block()) for _ in range(2))
+        self.token = nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        streams = [
+            stack(embed(pictures).flatten(2).transpose(1, 2))
+            for embed, stack in zip(self.embeds, self.stacks, strict=True)
+        ]
+        tokens = torch.cat([self.token.expand(len(pictures), -1, -1), *streams], dim=1)
+        return self.head(self.norm(tokens)[:, 0])
+
+
+class SoftmaxTwice(Sound):
+    """R1: probabilities for cross-entropy."""
+
+    def read(self, tokens: Tensor) -> Tensor:
+        return F.softmax(super().read(tokens), dim=-1)
+
+
+class PixelPositions(Sound):
+    """R1: the "position" is a second Linear of the patch's own pixels; the first patch is read."""
+
+    def place(self) -> None:
+        self.second = nn.Linear(PATCH * PATCH, WIDTH)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        patches = cut(pictures)
+        return (
+            self.head(self.norm(self.blocks(self.embed(patches) + self.second(patches))[:, 0])) + 0 * self.token.sum()
+        )
+
+
+class WidthScale(Sound):
+    """R1: scores divided by the root of the whole width."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: Block(lambda: Attention(math.sqrt(WIDTH))))
+
+
+class Bag(nn.Module):
+    """R3: one head, no positions, no norms, no output projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.token = nn.Linear(PATCH * PATCH, WIDTH), nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        x = self.embed(cut(pictures))
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1)
+        x = x + torch.softmax(self.q(x) @ self.k(x).mT / math.sqrt(WIDTH), dim=-1) @ self.v(x)
+        return self.head((x + self.mlp(x))[:, 0])
+
+
+class BatchFirst(nn.Module):
+    """R4: nn.TransformerEncoderLayer given (batch, tokens, width), but not told so."""
+
+    def __init__(self, batch_first: bool = False, mean: bool = False):
+        super().__init__()
+        self.mean = mean
+        self.embed = nn.Conv2d(1, WIDTH, PATCH, stride=PATCH)
+        self.token = nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.positions = nn.Parameter(torch.randn(1, TOKENS + 1, WIDTH))
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 64, batch_first=batch_first)
+        self.encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        x = self.embed(pictures).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1) + self.positions
+        x = self.encoder(x)
+        return self.head(x.mean(dim=1) if self.mean else x[:, 0])
+
+
+# What else goes wrong.
+
+
+class BatchStatistics(Sound):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH, track_running_stats=False)
+
+
+class DropoutAlways(Sound):
+    def tokens(self, pictures: Tensor) -> Tensor:
+        return F.dropout(super().tokens(pictures), 0.1)
+
+
+class PlainTable(Sound):
+    """A position table drawn at random and kept as a plain tensor."""
+
+    def place(self) -> None:
+        self.positions = torch.randn(1, TOKENS + 1, WIDTH)
+
+
+class PlainSinusoids(Sound):
+    """The same every time it is built, so nothing is lost; but it does not follow the model to a GPU."""
+
+    def place(self) -> None:
+        angles = torch.arange(TOKENS + 1)[:, None] / 100 ** (torch.arange(WIDTH // 2) / (WIDTH // 2))
+        self.positions = torch.cat([angles.sin(), angles.cos()], dim=1)[None]
+
+
+class PlainList(Sound):
+    """Blocks in a Python list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        blocks = [Block() for _ in range(3)]
+        del self.blocks
+        self.layers = blocks
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        tokens = self.tokens(pictures) + self.positions
+        for block in self.layers:
+            tokens = block(tokens)
+        return self.read(tokens)
+
+
+class ForgottenPositions(Sound):
+    """Made, but never added."""
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.read(self.blocks(self.tokens(pictures)))
+
+
+class OnePosition(Sound):
+    """The same vector for every token."""
+
+    def place(self) -> None:
+        self.positions = nn.Parameter(torch.randn(1, 1, WIDTH))
+
+
+class ColumnsOnly(Sound):
+    """A position for each column, none for the rows."""
+
+    def place(self) -> None:
+        self.columns = nn.Parameter(torch.randn(SIDE // PATCH, WIDTH))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        patches = self.embed(cut(pictures)) + self.columns.repeat(SIDE // PATCH, 1)
+        return self.read(self.blocks(torch.cat([self.token.expand(len(patches), -1, -1), patches], dim=1)))
+
+
+class Squeezed(Sound):
+    def read(self, tokens: Tensor) -> Tensor:
+        return super().read(tokens).squeeze()
+
+
+class FixedBatch(Sound):
+    def forward(self, pictures: Tensor) -> Tensor:
+        tokens = self.tokens(pictures) + self.positions
+        return self.read(self.blocks(tokens.reshape(8 if len(tokens) == 8 else 2, TOKENS + 1, WIDTH)))
+
+
+class ScrambledBatch(Sound):
+    """Cuts any number of pixels into patches of the right size: four small pictures or one large one."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        patches = self.embed(cut(pictures).reshape(-1, TOKENS, PATCH * PATCH))
+        return torch.cat([self.token.expand(len(patches), -1, -1), patches], dim=1)
+
+
+class ReluLogits(Sound):
+    def read(self, tokens: Tensor) -> Tensor:
+        return super().read(tokens).relu()
+
+
+class SigmoidLogits(Sound):
+    def read(self, tokens: Tensor) -> Tensor:
+        return super().read(tokens).sigmoid()
+
+
+class Detached(Sound):
+    def tokens(self, pictures: Tensor) -> Tensor:
+        return super().tokens(pictures).detach()
+
+
+class LostCorner(Sound):
+    """Patches of the lower half are cut off."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        kept = super().tokens(pictures)
+        return torch.cat([kept[:, : TOKENS // 2 + 1], torch.zeros_like(kept[:, TOKENS // 2 + 1 :])], dim=1)
+
+
+class NoScale(Sound):
+    def __init__(self) -> None:
+        super().__init__(lambda: Block(lambda: Attention(1.0)))
+
+
+class Bare(nn.Module):
+    """A block without residual connections and norms, its weights a tenth of what they should be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+        nn.init.normal_(self.mix[0].weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mix(x)
+
+
+class Vanishing(Sound):
+    def __init__(self) -> None:
+        super().__init__(Bare, 6)
+        self.norm = nn.Identity()
+
+    def read(self, tokens: Tensor) -> Tensor:
+        return self.head(tokens.mean(dim=1))
+
+
+class Branching(Sound):
+    """Sound, but an if on a value keeps it from being one graph."""
+
+    def read(self, tokens: Tensor) -> Tensor:
+        logits = super().read(tokens)
+        return logits * 2 if float(logits.detach().sum()) > 1e9 else logits
+
+
+class Leaving(Sound):
+    """Ends the program when it is asked for one picture."""
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        if len(pictures) == 1:
+            os._exit(3)
+        return super().forward(pictures)
+
+
+class Quitting(Sound):
+    """The same, by sys.exit."""
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        if len(pictures) == 1:
+            sys.exit("one picture is too few")
+        return super().forward(pictures)
+
+
+class NotANumber(Sound):
+    def read(self, tokens: Tensor) -> Tensor:
+        return super().read(tokens) / 0 * 0
+
+
+SOUND: dict[str, Callable[[], nn.Module]] = {
+    "Sound": Sound,
+    "batch_first": lambda: BatchFirst(batch_first=True),
+    "PlainSinusoids": PlainSinusoids,
+    "Branching": Branching,
+}
+
+# Each mistake, and the probes that must find it; no other may.
+MISTAKES: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
+    "R0 TwoScales": (TwoScales, {"reach", "gradients", "overfit"}),
+    "R1 SoftmaxTwice": (SoftmaxTwice, {"output"}),
+    "R1 PixelPositions": (PixelPositions, {"positions", "gradients"}),
+    "R1 WidthScale": (WidthScale, {"scale"}),
+    "R3 Bag": (Bag, {"positions"}),
+    "R4 BatchFirst": (BatchFirst, {"neighbours", "reach", "gradients", "overfit"}),
+    "R4 BatchFirst, mean": (lambda: BatchFirst(mean=True), {"neighbours", "batch-sizes"}),
+    "BatchStatistics": (BatchStatistics, {"neighbours", "batch-sizes"}),
+    "DropoutAlways": (DropoutAlways, {"repeatable"}),
+    "PlainTable": (PlainTable, {"saving"}),
+    "PlainList": (PlainList, {"saving"}),
+    "ForgottenPositions": (ForgottenPositions, {"positions", "gradients"}),
+    "OnePosition": (OnePosition, {"positions"}),
+    "ColumnsOnly": (ColumnsOnly, {"positions"}),
+    "Squeezed": (Squeezed, {"batch-sizes"}),
+    "FixedBatch": (FixedBatch, {"batch-sizes"}),
+    "Quitting": (Quitting, {"batch-sizes"}),
+    "ScrambledBatch": (ScrambledBatch, {"resolution"}),
+    "ReluLogits": (ReluLogits, {"output"}),
+    "SigmoidLogits": (SigmoidLogits, {"output"}),
+    "Detached": (Detached, {"gradients"}),
+    "LostCorner": (LostCorner, {"reach"}),
+    "NoScale": (NoScale, {"scale"}),
+    "Vanishing": (Vanishing, {"depth", "overfit"}),
+}

@@ -1,0 +1,150 @@
+"""vitlab check, as a student, a teacher and a test call it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import refused
+
+HERE = Path(__file__).parent
+
+SOUND = """
+from mistaken import Sound
+
+class ViT(Sound):
+    pass
+"""
+SUBMISSIONS = {
+    "sound.py": SOUND,
+    "softmax.py": "from mistaken import SoftmaxTwice as Model\nclass ViT(Model):\n    pass\n",
+    "prints.py": "print('hello')\n" + SOUND + "    def forward(self, x):\n        print(x.shape)\n"
+    "        return super().forward(x)\n",
+    "trains.py": "import time\nprint('epoch 1')\ntime.sleep(1000)\n",
+    "exits.py": "import sys\nsys.exit(3)\n",
+    "dies.py": "import os\nos.abort()\n",
+    "leaves.py": "from mistaken import Leaving as ViT\nmodel = ViT()\n",
+    "broken.py": "import torch\nclass ViT(torch.nn.Module:\n    pass\n",
+    "raises.py": "import torch\n\nclass ViT(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        raise ValueError('no such patch')\nmodel = ViT()\n",
+    "asks.py": "patch = int(input('patch size? '))\n",
+    "eats.py": "import torch\nheap = torch.ones(40, 2**28)\n",
+    "empty.py": "x = 1\n",
+    "nan.py": "from mistaken import NotANumber\nmodel = NotANumber()\n",
+    "wants.py": "import torch\nclass ViT(torch.nn.Module):\n    def __init__(self, patch, width):\n"
+    "        super().__init__()\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A teacher's folder: some sound, some not, some that cannot be checked at all."""
+    made = tmp_path / "submissions"
+    made.mkdir()
+    for name, text in SUBMISSIONS.items():
+        (made / name).write_text(text, encoding="utf-8")
+    shutil.copy(HERE / "mistaken.py", tmp_path / "mistaken.py")
+    (made / "group").mkdir()
+    (made / "group" / "model.py").write_text(SOUND, encoding="utf-8")
+    (made / "group" / "train.py").write_text("raise RuntimeError\n", encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    shutil.copy(HERE / "mistaken.py", tmp_path / "mistaken.py")
+
+
+def test_a_folder_of_submissions_makes_one_table(vitlab, folder, environment, tmp_path):
+    quick = ("--skip", "overfit", "export", "--seconds", "12", "--memory", "4")
+    done = vitlab("check", "--folder", "submissions", *quick, "--json", "--html", "page.html", status=1)
+    reports = {Path(report["target"]).name: report for report in json.loads(done.stdout)}
+    assert reports.keys() == {*SUBMISSIONS, "model.py"}
+    for name in ("sound.py", "prints.py", "model.py"):
+        assert reports[name]["healthy"], reports[name]
+        assert not reports[name]["trouble"]
+    mistakes = {
+        name: {probe for probe, asked in report["asked"].items() if asked["finding"]["verdict"] == "mistake"}
+        for name, report in reports.items()
+    }
+    assert mistakes["softmax.py"] == {"output"}
+    assert mistakes["leaves.py"] == {"batch-sizes"}
+    assert "status 3" in reports["leaves.py"]["asked"]["batch-sizes"]["finding"]["measured"]
+    assert set(reports["leaves.py"]["asked"]) == set(reports["sound.py"]["asked"])  # the rest was asked all the same
+    troubles = {
+        "trains.py": "no answer within 12 s", "exits.py": "it calls exit(3)", "dies.py": "SIGABRT",
+        "broken.py": "SyntaxError", "raises.py": "ValueError: no such patch (raises.py, line 6)",
+        "asks.py": "asks for input", "eats.py": "memory", "empty.py": "defines no nn.Module",
+        "wants.py": "ViT needs patch, width", "nan.py": "not all finite",
+    }  # fmt: skip
+    for name, words in troubles.items():
+        assert words in reports[name]["trouble"], reports[name]
+        assert not reports[name]["healthy"]
+        assert "\n" not in reports[name]["trouble"]
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert all(name in page for name in SUBMISSIONS)
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_the_report_of_one_model(vitlab, environment, tmp_path):
+    (tmp_path / "mine.py").write_text(SUBMISSIONS["softmax.py"], encoding="utf-8")
+    done = vitlab("check", "mine.py:ViT", "--html", "mine.html", status=1)
+    assert "mine.py:ViT · 1×28×28 → 10 classes" in done.stdout
+    assert "✗ output" in done.stdout
+    assert "cannot fall below 1.46" in " ".join(done.stdout.split())
+    assert "1 mistake, 13 fine" in done.stdout
+    page = (tmp_path / "mine.html").read_text(encoding="utf-8")
+    assert "how strongly each pixel moves the output" in page
+    assert page.count("<img ") >= 1
+
+
+def test_a_sound_model_is_told_so(vitlab, environment, tmp_path):
+    (tmp_path / "mine.py").write_text(SOUND, encoding="utf-8")
+    done = vitlab("check", "mine.py", "--only", "reach", "neighbours")
+    assert "no mistakes found, 2 fine" in done.stdout
+
+
+def test_arguments_and_shape_are_given_to_the_model(vitlab, environment, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import mistaken\ndef build(batch_first):\n    return mistaken.BatchFirst(batch_first)\n",
+        encoding="utf-8",
+    )
+    only = ("--only", "neighbours", "--shape", "1x28x28")
+    assert "no mistakes" in vitlab("check", "mine.py:build(batch_first=True)", *only).stdout
+    assert "✗ neighbours" in vitlab("check", "mine.py", "--model", "build(batch_first=False)", *only, status=1).stdout
+
+
+def test_a_run_and_a_librarys_model_are_checked_by_name(vitlab, trained):
+    done = vitlab("check", str(trained), "--only", "reach", "every-picture")
+    assert "all 2,000 test pictures are seen" not in done.stdout  # what is fine is named, not told
+    assert "2 fine" in done.stdout
+    small = "timm:vit_tiny_patch16_224(img_size=32,patch_size=8,depth=2,num_classes=10)"
+    assert "2 fine" in vitlab("check", small, "--only", "reach", "positions").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ((), "nothing to check"),
+        (("no.py:ViT",), "no file no.py"),
+        (("nothing",), "'nothing' is no file.py:Class"),
+        (("timm:",), "is no file.py:Class"),
+        (("mine.py:ViT(3)",), "cannot read '(3)'"),
+        (("mine.py", "--shape", "28x28"), "'28x28' is no picture shape"),
+        (("mine.py", "--only", "reech"), "did you mean 'reach'?"),
+        (("--folder", "nowhere"), "no folder nowhere"),
+        (("--folder", "."), "no Python file"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(vitlab, tmp_path, words, answer):
+    if "mine.py" in " ".join(words):
+        (tmp_path / "mine.py").write_text("x = 1\n", encoding="utf-8")
+    assert answer in refused(vitlab("check", *words, status=2))
+
+
+def test_the_probes_are_listed_with_their_thresholds(vitlab):
+    listed = " ".join(vitlab("check", "--list").stdout.split())
+    assert "neighbours" in listed
+    assert "a factor of 1,000" in listed

@@ -1,0 +1,289 @@
+"""Every probe finds its mistake, and nothing else; and a model is left as it was."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from kinds import ATTENTIONS, EVERY_MODEL, HEADS, is_blind, mixes_pictures
+from mistaken import MISTAKES, SOUND, NotANumber, Sound
+from torch import Tensor, nn
+
+import vitlab.check
+from vitlab.check.probes import PROBES
+from vitlab.check.probes.pictures import large_blocks, shuffle
+from vitlab.check.subject import NotFinite, Subject, find_shape
+from vitlab.check.trace import watched
+from vitlab.errors import BadInput
+from vitlab.model import MultiScale, Shape, ViT
+from vitlab.model.attention import Linformer, Locality, Softmax, Uniform
+from vitlab.model.heads import FirstToken
+from vitlab.model.positions import NoPositions
+from vitlab.recipes import reproductions
+from vitlab.reproduce.figures import table
+
+RECORDS = Path(__file__).parent.parent / "results" / "reports"
+DIGIT = (1, 28, 28)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_each_mistake_is_found_by_the_probes_that_should(name):
+    torch.manual_seed(0)
+    make, expected = MISTAKES[name]
+    report = vitlab.check.check(make, DIGIT)
+    assert set(report.named("mistake")) == expected, report.named("mistake")
+    assert not report.healthy
+    for finding in report.named("mistake").values():
+        assert finding.measured
+        assert finding.meaning
+        assert finding.cost
+        assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "warnings"),
+    {"Sound": set(), "batch_first": {"copies"}, "PlainSinusoids": {"saving"}, "Branching": {"export"}}.items(),
+)
+def test_a_sound_model_has_no_mistake(name, warnings):
+    report = vitlab.check.check(SOUND[name], DIGIT)
+    assert not report.named("mistake")
+    assert set(report.named("warning")) == warnings
+    assert report.healthy
+    vitlab.check.assert_healthy(SOUND[name], DIGIT, only=("neighbours", "reach", "output"))
+
+
+def test_assert_healthy_says_what_is_wrong_and_how_to_mend_it():
+    make, _ = MISTAKES["R1 SoftmaxTwice"]
+    with pytest.raises(AssertionError, match=r"output: all outputs lie between 0 and 1.*Return the logits"):
+        vitlab.check.assert_healthy(make(), DIGIT, skip=("overfit", "export"))
+
+
+GRID = Shape(3, 16, 32)  # at least four tokens at every scale: with fewer there is nothing to choose
+
+
+def expected_of(model: ViT | MultiScale) -> set[str]:
+    """The mistakes that a kind is, by what its settings say."""
+    found = set()
+    if is_blind(model):
+        found |= {"reach", "gradients"}
+    if isinstance(model, ViT) and model.across == "batch":
+        found |= {"neighbours"}
+    if mixes_pictures(model):
+        found |= {"batch-sizes"}
+        if isinstance(model.head, FirstToken):
+            found |= {"reach"}
+    mixed_by_places = isinstance(model.attention, Linformer)
+    if isinstance(model, ViT) and isinstance(model.positions, NoPositions) and not mixed_by_places:
+        found |= {"positions"}
+    if model.output == "softmax":
+        found |= {"output"}
+    return found
+
+
+@pytest.mark.parametrize("model", EVERY_MODEL)
+def test_no_false_alarm_over_every_kind(model):
+    torch.manual_seed(0)
+    report = vitlab.check.check(
+        lambda: model.build(GRID, 5), (GRID.channels, GRID.height, GRID.width), skip=("overfit", "export")
+    )
+    assert set(report.named("mistake")) == expected_of(model), {
+        n: f.measured for n, f in report.named("mistake").items()
+    }
+    copies = {"copies"} if isinstance(model, ViT) and model.copies else set()
+    assert set(report.named("warning")) == copies
+    blind = {"positions", "output"} if is_blind(model) else set()
+    unscaled = {"scale"} if isinstance(model.attention, Uniform | Locality) else set()
+    late = {"positions"} if mixes_pictures(model) and isinstance(model.head, FirstToken) else set()
+    assert set(report.named("unknown")) == blind | unscaled | late
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", [k for k in ATTENTIONS if k is not Linformer], ids=lambda kind: kind.kind)
+def test_no_positions_are_found_whatever_is_read(kind, head):
+    """A model that reads the first patch knows which one that is, and nothing of the others' places."""
+    model = ViT(width=16, depth=2, positions=NoPositions(), attention=kind(), head=head())
+    report = vitlab.check.check(lambda: model.build(Shape(1, 28, 28), 10), DIGIT, only=("positions",))
+    assert set(report.named("mistake")) == {"positions"}
+
+
+def test_a_scale_of_the_whole_width_is_told_by_its_number():
+    model = ViT(width=32, depth=2, attention=Softmax(heads=4, scale="width"))
+    (finding,) = (
+        vitlab.check.check(lambda: model.build(Shape(1, 28, 28), 10), DIGIT, only=("scale",)).named("mistake").values()
+    )
+    assert "divided by √32, where a head is 8 wide" in finding.measured
+    assert "2 times too small" in finding.meaning
+
+
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_the_floor_of_the_loss_is_that_of_a_sure_and_right_answer(classes):
+    """Cross-entropy of a one-hot 'logit' vector, computed by torch."""
+    sure = F.one_hot(torch.tensor([0]), classes).double()
+    floor = float(F.cross_entropy(sure, torch.tensor([0])))
+    model = ViT(width=16, depth=1, output="softmax").build(Shape(1, 28, 28), classes)
+    (finding,) = vitlab.check.check(model, DIGIT, only=("output",)).named("mistake").values()
+    assert f"cannot fall below {floor:.2f}" in finding.meaning
+
+
+@pytest.mark.parametrize("name", ["Sound", "batch_first"])
+def test_a_model_is_left_as_it_was(name):
+    model = SOUND[name]()
+    model.train()
+    next(iter(model.children())).eval()
+    model(torch.randn(2, *DIGIT)).sum().backward()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    gradients = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+    modes = [module.training for module in model.modules()]
+    places = [p.data_ptr() for p in model.parameters()]
+    state = torch.get_rng_state()
+    vitlab.check.check(model, DIGIT)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert [p.data_ptr() for p in model.parameters()] == places
+    assert [module.training for module in model.modules()] == modes
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert gradient is None if parameter.grad is None else torch.equal(parameter.grad, gradient)
+
+
+@pytest.mark.parametrize("way", ["everywhere", "up and down", "left and right"])
+@pytest.mark.parametrize("size", [(28, 28), (12, 24), (9, 15)])
+def test_shuffling_moves_blocks_and_nothing_else(size, way):
+    pictures = torch.arange(2 * math.prod(size), dtype=torch.float64).view(2, 1, *size)
+    moved_once = False
+    for block in large_blocks(*size):
+        moved = shuffle(pictures, block, way)
+        if moved is None:
+            continue
+        moved_once = True
+        assert not torch.equal(moved, pictures)
+        assert torch.equal(moved.flatten(1).sort().values, pictures.flatten(1))
+        assert torch.equal(moved[..., : block[0], : block[1]], pictures[..., : block[0], : block[1]])
+        assert torch.equal(moved[..., -block[0] :, -block[1] :], pictures[..., -block[0] :, -block[1] :])
+        rows = [{int(v) // size[1] for v in row} for row in moved[0, 0]]
+        if way == "left and right":
+            assert all(len(row) == 1 and i in row for i, row in enumerate(rows))
+    assert moved_once
+
+
+@pytest.mark.parametrize("side", range(2, 65))
+def test_every_patch_that_divides_a_picture_divides_a_block_that_is_tried(side):
+    blocks = [block for block in large_blocks(side, side) if block[0] == block[1]]
+    for patch in (p for p in range(1, side) if side % p == 0):
+        assert any(block[0] % patch == 0 for block in blocks), patch
+
+
+def scaled(q: Tensor, k: Tensor, v: Tensor, way: str, scale: float) -> Tensor:
+    scores = {
+        "before": lambda: (q * scale) @ k.mT,
+        "after": lambda: (q @ k.mT) * scale,
+        "divided": lambda: (q @ k.mT) / (1 / scale),
+        "shared": lambda: (q * scale**0.5) @ (k * scale**0.5).mT,
+        "einsum": lambda: torch.einsum("bhid,bhjd->bhij", q, k) * scale,
+        "tensor": lambda: q @ k.mT * torch.tensor(scale),
+        "masked": lambda: (q @ k.mT * scale).masked_fill(torch.eye(q.shape[-2], dtype=torch.bool), -1e9),
+        "biased": lambda: torch.randn(1, 2, 5, 5) + q @ k.mT * scale,
+        "by hand": lambda: q @ k.mT * scale,
+        "fused": lambda: None,
+    }[way]()
+    if way == "fused":
+        return F.scaled_dot_product_attention(q, k, v, scale=scale)
+    if way == "by hand":
+        powers = (scores - scores.amax(-1, keepdim=True)).exp()
+        return powers / powers.sum(-1, keepdim=True) @ v
+    return scores.softmax(-1) @ v
+
+
+WAYS = ["before", "after", "divided", "shared", "einsum", "tensor", "masked", "biased", "by hand", "fused"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("scale", [8**-0.5, 0.1, 1.0])
+def test_the_factor_of_the_scores_is_followed_however_it_is_written(way, scale):
+    q, k, v = torch.randn(3, 2, 2, 5, 8)
+    with watched() as watch:
+        scaled(q, k, v, way, scale)
+    (seen,) = watch.found
+    assert seen.factor == pytest.approx(scale, rel=1e-6)
+    assert (seen.width, seen.learned) == (8, False)
+
+
+def test_multihead_attention_of_torch_is_followed():
+    module = nn.MultiheadAttention(32, 4, batch_first=True).eval()
+    x = torch.randn(2, 5, 32)
+    for weights in (True, False):
+        with watched() as watch:
+            module(x, x, x, need_weights=weights)
+        (seen,) = watch.found
+        assert (seen.width, round(seen.factor, 6)) == (8, round(8**-0.5, 6))
+
+
+def test_a_learned_factor_is_not_judged():
+    factor = nn.Parameter(torch.tensor(3.0))
+    q, k = torch.randn(2, 2, 5, 8)
+    with watched() as watch:
+        (q @ k.mT * factor.clamp(max=4).exp()).softmax(-1)
+    assert watch.found[0].learned
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (Sound, (1, 28, 28)),
+        (lambda: ViT(width=16, depth=1).build(Shape(3, 32, 32), 4), (3, 32, 32)),
+        (lambda: ViT(width=16, depth=1, positions=NoPositions()).build(Shape(1, 28, 28), 4), (1, 28, 28)),
+    ],
+)
+def test_the_shape_is_found(model, shape):
+    built = model().train()
+    assert find_shape(built) == shape
+    assert built.training
+
+
+def test_a_model_that_answers_no_picture_is_refused():
+    with pytest.raises(BadInput, match="give the shape"):
+        find_shape(nn.Linear(7, 3))
+    with pytest.raises(BadInput, match=r"returns a tensor of shape \(2, 3, 8, 8\)"):
+        Subject(nn.Identity(), (3, 8, 8))
+    with pytest.raises(BadInput, match="gives 10 outputs, not 12"):
+        vitlab.check.check(Sound(), DIGIT, classes=12)
+    with pytest.raises(BadInput, match=r"no probe called 'reech'.*did you mean 'reach'"):
+        vitlab.check.check(Sound(), DIGIT, only=("reech",))
+
+
+def test_outputs_that_are_no_numbers_are_refused():
+    with pytest.raises(NotFinite):
+        vitlab.check.check(NotANumber(), DIGIT)
+
+
+def test_a_fault_of_ours_is_not_blamed_on_the_model(monkeypatch):
+    def broken(subject):
+        raise ZeroDivisionError
+
+    broken_probe = PROBES[0].__class__("repeatable", "?", "?", broken)
+    monkeypatch.setattr(vitlab.check, "PROBES", (broken_probe,))
+    monkeypatch.setattr(vitlab.check, "OURS", str(Path(__file__).parent))
+    with pytest.raises(ZeroDivisionError):
+        vitlab.check.check(Sound(), DIGIT)
+
+
+def test_the_costs_that_are_named_are_those_of_the_records():
+    """Figures in the probes' words against results/reports."""
+
+    def rows(name):
+        record = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
+        return {row.name: row for row in table(reproductions()[name], record)}
+
+    def words(name, probe):
+        make, _ = MISTAKES[name]
+        return vitlab.check.check(make, DIGIT, only=(probe,)).named("mistake")[probe].cost
+
+    shallow, batch = rows("r1-shallow"), rows("r4-batch")
+    assert f"{100 * shallow['positions'].difference.value:.2f} points" in words("R1 PixelPositions", "positions")
+    assert f"{100 * shallow['logits'].difference.value:.2f} points" in words("R1 SoftmaxTwice", "output")
+    scale = shallow["head's scale"].difference
+    assert f"{100 * scale.value:.2f} ± {100 * scale.margin:.2f} points" in words("R1 WidthScale", "scale")
+    cost = words("R4 BatchFirst", "neighbours")
+    assert f"{100 * batch['as written'].accuracy.mean:.2f} %" in cost
+    assert f"{100 * batch['mended'].accuracy.mean:.2f} %" in cost

@@ -1,0 +1,97 @@
+"""`vitlab check`: find the mistakes in anyone's Vision Transformer, by probing it from outside."""
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from vitlab.check.finding import Asked, Finding, Probe, Report, ends_the_program, unknown
+from vitlab.check.loaders import Loaders
+from vitlab.check.probes import PROBES
+from vitlab.check.probes.running import first_line
+from vitlab.check.subject import NotFinite, Subject, find_shape
+from vitlab.errors import BadInput, choose
+
+OURS = str(Path(__file__).parent)
+
+__all__ = ["Finding", "Report", "assert_healthy", "check"]
+
+
+def check(
+    model: nn.Module | Callable[[], nn.Module],
+    shape: tuple[int, int, int] | None = None,
+    *,
+    classes: int | None = None,
+    train: Iterable | None = None,
+    test: Iterable | None = None,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+) -> Report:
+    """Ask a model (or what builds one) every probe; `shape`, (channels, height, width), is found where left out."""
+    make = None if isinstance(model, nn.Module) else model
+    built = model if isinstance(model, nn.Module) else model()
+    subject = subject_of(built, shape, Loaders(train, test), make, classes)
+    asked = {probe.name: answer for probe, answer in ask_all(subject, chosen(only, skip, loaders=test is not None))}
+    return report_of(subject, asked)
+
+
+def assert_healthy(
+    model: nn.Module | Callable[[], nn.Module], shape: tuple[int, int, int] | None = None, **more: Any
+) -> None:
+    """For tests: fail with every mistake that the probes find, what shows it and how to mend it."""
+    report = check(model, shape, **more)
+    mistakes = report.named("mistake")
+    if mistakes:
+        lines = [f"{name}: {found.measured}. {found.meaning} {found.remedy}" for name, found in mistakes.items()]
+        raise AssertionError("\n".join([f"{len(mistakes)} mistakes in {report.model}", *lines]))
+
+
+def subject_of(
+    model: nn.Module,
+    shape: tuple[int, int, int] | None,
+    loaders: Loaders,
+    make: Callable[[], nn.Module] | None,
+    classes: int | None,
+) -> Subject:
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"a model is an nn.Module of (b, c, y, x) → (b, classes), not {type(model).__name__}")
+    return Subject(model, shape or find_shape(model), make, loaders, classes)
+
+
+def chosen(only: Sequence[str], skip: Sequence[str], loaders: bool) -> list[Probe]:
+    """The probes to ask: all of them, but those of the loaders only where there are loaders or they are named."""
+    names = {probe.name: probe for probe in PROBES}
+    for name in (*only, *skip):
+        choose(name, names, "probe")
+    wanted = {name for name, probe in names.items() if loaders or not probe.of_batches}
+    return [probe for name, probe in names.items() if name in (only or wanted) and name not in skip]
+
+
+def ask_all(subject: Subject, probes: Iterable[Probe]) -> Iterator[tuple[Probe, Asked]]:
+    """Each probe's answer as soon as it is there; a model that raises leaves its question open."""
+    for probe in probes:
+        started = time.monotonic()
+        try:
+            finding = probe.ask(subject)
+        except SystemExit as end:
+            finding = ends_the_program(f"the model calls exit({end.code!r}) while it is asked")
+        except NotFinite as error:
+            finding = unknown(str(error))
+        except Exception as error:
+            if innermost(error).startswith(OURS):
+                raise
+            finding = unknown(f"the model raised {first_line(error)}")
+        yield probe, Asked(finding, time.monotonic() - started)
+
+
+def innermost(error: BaseException) -> str:
+    """The file that an error comes from."""
+    return traceback.extract_tb(error.__traceback__)[-1].filename
+
+
+def report_of(subject: Subject, asked: dict[str, Asked], target: str = "") -> Report:
+    name = type(subject.model).__name__
+    return Report(target or name, name, subject.shape, subject.classes, subject.weights, asked)

@@ -1,0 +1,99 @@
+"""The probes: each a question to a model, asked from outside, with a threshold that has a reason."""
+
+from vitlab.check.finding import Probe
+from vitlab.check.probes import batches, learning, outputs, pictures, running
+
+ROUNDING = (
+    "1e-7 of the spread between pictures (1e-4 where the model refuses double precision): rounding stays far below, "
+    "what a model uses far above"
+)
+
+PROBES = (
+    Probe("repeatable", "Is the output the same twice in evaluation mode?", ROUNDING, running.repeatable),
+    Probe(
+        "neighbours",
+        "Does a picture's output stay the same when its batch neighbours change?",
+        ROUNDING,
+        pictures.neighbours,
+    ),
+    Probe(
+        "reach",
+        "Does the output depend on every part of the picture?",
+        "a pixel is unseen when its gradient is exactly 0 and changing it moves nothing; up to a fifth may be an edge "
+        "cut off",
+        pictures.reach,
+    ),
+    Probe("positions", "Does moving patches around change the output?", ROUNDING, pictures.positions),
+    Probe(
+        "output",
+        "Are the outputs logits?",
+        "the outputs of four pictures, all from 0 to 1 at three loudnesses of the pictures, are no accident",
+        outputs.output,
+    ),
+    Probe(
+        "scale",
+        "Are attention scores divided by the root of the head's width?",
+        "1 %: the factor is a number in the code, not a measurement",
+        outputs.scale,
+    ),
+    Probe("gradients", "Does each weight receive a gradient?", "exactly 0: rounding is never that", learning.gradients),
+    Probe("copies", "Do the blocks start with weights of their own?", "equal to the last bit", learning.copies),
+    Probe(
+        "depth",
+        "Do features and gradients keep their size from block to block?",
+        "a factor of 1,000: healthy stacks of 12 blocks stay below 30",
+        learning.depth,
+    ),
+    Probe(
+        "batch-sizes",
+        "Do one picture and another batch size work, with the same outputs?",
+        "1e-5 of the spread: kernels for other sizes round otherwise",
+        running.batch_sizes,
+    ),
+    Probe(
+        "resolution",
+        "Is a picture of another size answered rightly or refused?",
+        "the form of the output",
+        running.resolution,
+    ),
+    Probe(
+        "saving",
+        "Is all of it in the state dict?",
+        "1e-4 of the spread in single precision",
+        running.saving,
+    ),
+    Probe(
+        "overfit",
+        "Can it learn 32 pictures by heart?",
+        f"90 % known within {learning.STEPS} steps at one of three rates: healthy models need 10 to 100",
+        learning.overfit,
+    ),
+    Probe(
+        "export",
+        "Do torch.export and torch.compile take it as one graph?",
+        "1e-3 of the spread: other kernels round otherwise",
+        running.export,
+    ),
+    Probe(
+        "every-picture",
+        "Does the test loader give every test picture?",
+        "one picture missing is one too many",
+        batches.every_picture,
+        of_batches=True,
+    ),
+    Probe("order", "Does the test loader keep the order?", "one picture elsewhere", batches.order, of_batches=True),
+    Probe(
+        "unchanged",
+        "Are test pictures left as they are, and normalised as the training pictures?",
+        "half a deviation, or a factor of 1.6 in contrast: parts of one data set differ by a few hundredths",
+        batches.unchanged,
+        of_batches=True,
+    ),
+    Probe(
+        "overlap",
+        "Are the test pictures new?",
+        "0.5 % equal to the last pixel: published data sets hold a few such pairs themselves",
+        batches.overlap,
+        of_batches=True,
+    ),
+)

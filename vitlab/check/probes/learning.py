@@ -1,0 +1,207 @@
+"""Whether it can learn: gradients, first weights, depth, and one batch by heart."""
+
+import time
+from collections import defaultdict
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitlab.check.finding import Finding, Picture, fine, unknown
+from vitlab.check.subject import NotFinite, Subject
+
+MOST = 1e3  # how much features or gradients may grow or shrink from the first block to the last
+STEPS, SECONDS = 300, 10.0  # of learning one batch by heart
+RATES = (1e-3, 3e-4, 3e-3)
+STUCK = 150  # steps after which a rate is given up that has not brought half of them
+
+
+def gradients(subject: Subject) -> Finding:
+    """One backward pass in evaluation and one in training mode; a weight without gradient in both is not learned."""
+    named = {name: parameter for name, parameter in subject.model.named_parameters() if parameter.requires_grad}
+    if not named:
+        return unknown("no weight is to be learned")
+    without = set(named)
+    for training in (False, True):
+        with subject.lent(shaken=True, training=training) as precision:
+            loss = loss_of(subject.answer(subject.pictures(8, dtype=precision)), subject.labels(8))
+            if loss.requires_grad:
+                loss.backward()
+            without -= {name for name, p in named.items() if p.grad is not None and bool(p.grad.any())}
+    if not without:
+        return fine(f"each of {len(named)} weight tensors receives a gradient")
+    shown = ", ".join(sorted(without)[:4]) + (f" and {len(without) - 4} more" if len(without) > 4 else "")
+    return Finding(
+        "mistake",
+        f"{len(without)} of {len(named)} weight tensors receive no gradient: {shown}",
+        "They are never used, or what they do never reaches the loss: they stay as they started.",
+        "The model learns with the rest; a part you count on may be missing.",
+        "Use each of them in forward, or remove it; look for detach(), .data, torch.no_grad() and tokens that nobody "
+        "reads.",
+    )
+
+
+def loss_of(outputs: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, labels)
+
+
+def copies(subject: Subject) -> Finding:
+    """Compare the weights of layers of one kind that follow each other."""
+    stacks = stacks_of(subject.model)
+    if not stacks:
+        return unknown("no stack of like blocks was found")
+    for stack in stacks:
+        drawn = [
+            [p for p in block.parameters() if p.numel() > 1 and bool((p != p.flatten()[0]).any())] for block in stack
+        ]
+        if drawn[0] and all(len(d) == len(drawn[0]) for d in drawn) and all(same(drawn[0], d) for d in drawn[1:]):
+            return Finding(
+                "warning",
+                f"all {len(stack)} blocks ({type(stack[0]).__name__}) start with the very same weights",
+                "nn.TransformerEncoder copies one layer, so every block starts alike.",
+                "In report R4's model it made no clear difference over 3 seeds.",
+                "Draw each block's weights anew, for instance nn.init.xavier_uniform_ on every matrix.",
+            )
+    return fine(f"the {max(map(len, stacks))} blocks start with weights of their own")
+
+
+def same(first: list[nn.Parameter], second: list[nn.Parameter]) -> bool:
+    return all(a is not b and a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def stacks_of(model: nn.Module) -> list[list[nn.Module]]:
+    """Layers of one class and size that are parts of no larger such layers: most weights first."""
+    alike: dict[tuple, list[nn.Module]] = defaultdict(list)
+    for module in model.modules():
+        sizes = tuple(parameter.shape for parameter in module.parameters())
+        if sizes and any(True for _ in module.children()) and not isinstance(module, nn.ModuleList | nn.ModuleDict):
+            alike[type(module), sizes].append(module)
+    stacks = [stack for stack in alike.values() if len(stack) > 1]
+    inside = {id(part) for stack in stacks for block in stack for part in block.modules() if part is not block}
+    outer = [stack for stack in stacks if id(stack[0]) not in inside]
+    return sorted(outer, key=lambda stack: sum(p.numel() for block in stack for p in block.parameters()), reverse=True)
+
+
+def depth(subject: Subject) -> Finding:
+    """The size of features after each block, and of the loss's gradient there, with the weights as they are."""
+    stacks = stacks_of(subject.model)
+    if not stacks:
+        return unknown("no stack of like blocks was found")
+    with subject.lent() as precision:
+        kept: list[Tensor] = []
+        hooks = [
+            block.register_forward_hook(lambda _, __, output: kept.append(keep_gradient(output))) for block in stacks[0]
+        ]
+        try:
+            outputs = subject.answer(subject.pictures(8, dtype=precision))
+            loss_of(outputs, subject.labels(8)).backward()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        sizes = [root_mean_square(features) for features in kept]
+        steep = [root_mean_square(features.grad) for features in kept if features.grad is not None]
+    bars = (
+        Picture("size of the features after each block", (tuple(sizes),), "bars"),
+        Picture("size of the gradient after each block", (tuple(steep),), "bars"),
+    )
+    if len(sizes) < 2:
+        return unknown("the blocks were not called one after the other")
+    growth = ratio(sizes[-1], sizes[0])
+    fading = ratio(steep[0], steep[-1]) if len(steep) > 1 and steep[-1] else 1.0
+    measured = (
+        f"from the first of {len(sizes)} blocks to the last the features change in size by a factor of {growth:.3g}; "
+        f"going back, the gradient by {fading:.3g}"
+    )
+    if all(1 / MOST <= value <= MOST for value in (growth, fading)):
+        return Finding("fine", measured, evidence=bars)
+    return Finding(
+        "mistake",
+        measured,
+        "Features or gradients explode or vanish with depth: some blocks learn a thousand times faster than others.",
+        "Training needs tiny steps, or does nothing for the blocks whose gradient has faded.",
+        "Add the residual connections x + f(norm(x)), a LayerNorm before each branch and Xavier's first weights.",
+        bars,
+    )
+
+
+def keep_gradient(output: object) -> Tensor:
+    features = output[0] if isinstance(output, tuple | list) else output
+    assert isinstance(features, Tensor)
+    if features.requires_grad:
+        features.retain_grad()
+    return features
+
+
+def root_mean_square(values: Tensor) -> float:
+    return float(values.detach().double().square().mean().sqrt())
+
+
+def ratio(first: float, second: float) -> float:
+    return first / second if second else float("inf") if first else 1.0
+
+
+def overfit(subject: Subject) -> Finding:
+    """Learn 32 pictures of noise with labels drawn at random; a model that can learn at all knows them soon."""
+    pictures, labels = subject.pictures(32, seed=2), subject.labels(32)
+    if subject.classes < 2 or not any(parameter.requires_grad for parameter in subject.model.parameters()):
+        return unknown("there is nothing to learn")
+    started, best, lowest, steps, in_time = time.monotonic(), 0.0, float("inf"), 0, True
+    for rate in RATES:
+        left = SECONDS - (time.monotonic() - started)
+        if left <= 0:
+            break
+        know, loss, used, in_time = by_heart(subject, pictures, labels, rate, left)
+        best, lowest, steps = max(best, know), min(lowest, loss), steps + used
+        if best >= 0.9:
+            return fine(f"{best:.0%} of 32 pictures of noise known by heart after {steps} steps (loss {lowest:.2f})")
+    measured = f"after {steps} steps of AdamW {best:.0%} of 32 pictures are known (lowest loss {lowest:.2f})"
+    if not in_time:
+        return unknown(f"too slow to say: {measured} in {time.monotonic() - started:.0f} s")
+    return Finding(
+        "mistake",
+        measured,
+        "A model that cannot learn one batch by heart will not learn a data set: gradients, outputs or first weights "
+        "are wrong.",
+        "It stops far below what its size could reach.",
+        "Look at the other findings first; then at the learning rate, the loss and the residual connections.",
+    )
+
+
+def by_heart(
+    subject: Subject, pictures: Tensor, labels: Tensor, rate: float, seconds: float
+) -> tuple[float, float, int, bool]:
+    """The share known (in evaluation mode) and the loss after learning one batch, the steps, and if time sufficed."""
+    started, know, losses = time.monotonic(), 0.0, [float("inf")]
+    with subject.lent(torch.float32, training=True):
+        model = subject.model
+        optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=rate, weight_decay=0.0)
+        for step in range(STEPS):
+            if time.monotonic() - started > seconds:
+                return know, min(losses), step, False
+            try:
+                loss = loss_of(subject.answer(pictures, seed=step), labels)
+            except NotFinite:  # this rate is too high
+                break
+            if not loss.requires_grad:
+                break
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            losses.append(float(loss.detach()))
+            if step % 10 == 9:
+                know = max(know, known_of(subject, pictures, labels))
+            if know >= 0.9 or (step > STUCK and know < 0.5):
+                break
+    return know, min(losses), len(losses) - 1, True
+
+
+@torch.no_grad()
+def known_of(subject: Subject, pictures: Tensor, labels: Tensor) -> float:
+    subject.model.eval()
+    try:
+        return float((subject.answer(pictures).argmax(1) == labels).double().mean())
+    except NotFinite:
+        return 0.0
+    finally:
+        subject.model.train()

@@ -1,0 +1,176 @@
+"""What is to be checked, as the user names it: a file's class or function, a run, or a library's model."""
+
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from vitlab.check.loaders import Loaders, found_in, loaders_of_run
+from vitlab.check.subject import find_shape
+from vitlab.engine.run import open_run
+from vitlab.errors import BadInput, choose, shorten
+from vitlab.foreign import foreign
+
+LIBRARIES = ("timm", "transformers", "torchvision")
+INSTANCES = ("model", "net", "vit", "network")
+BUILDERS = ("build", "build_model", "make", "make_model", "create", "create_model", "get_model")
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model, how to build it again, the shape it is known to take, and the batches that come with it."""
+
+    model: nn.Module
+    make: Callable[[], nn.Module] | None
+    shape: Shape | None
+    loaders: Loaders
+
+
+def exists(target: str) -> None:
+    """Refuse, before anything is run, a target that is no file, run or library's model."""
+    place, name, _ = split(target)
+    if place in LIBRARIES:
+        if importlib.util.find_spec(place) is None:
+            raise BadInput(f"{place} is not installed: pip install {place}")
+        if not name:
+            raise BadInput(f"name a model, such as {place}:vit_b_16")
+    elif place.endswith(".py"):
+        if not Path(place).is_file():
+            raise BadInput(f"no file {shorten(place)}")
+    elif not Path(place).is_dir() and (not name or not re.fullmatch(r"[\w.]+", place)):
+        raise BadInput(f"'{shorten(target)}' is no file.py:Class, run folder, module:function or library:model")
+
+
+def split(target: str) -> tuple[str, str, dict[str, Any]]:
+    """`place:name(key=value, …)` → place, name and arguments, which are plain Python values."""
+    match = re.fullmatch(r"(?s)(?P<place>.*?)(?::(?P<name>[\w.\-]+)(?P<call>\(.*\))?)?", target)
+    assert match is not None
+    call = match["call"] or "()"
+    try:
+        tree = ast.parse(f"f{call}", mode="eval").body
+        assert isinstance(tree, ast.Call)
+        if tree.args:
+            raise ValueError
+        arguments = {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg}
+    except (SyntaxError, ValueError, AssertionError):
+        raise BadInput(f"cannot read '{shorten(call)}': write arguments as (image_size=28, patch=7)") from None
+    return match["place"], match["name"] or "", arguments
+
+
+def build(target: str, wanted: str = "", loaders: str = "") -> Built:
+    """Import and build what the target names; `wanted` names the model where the target does not."""
+    place, name, arguments = split(target)
+    if wanted and not name:
+        _, name, arguments = split(f"{place}:{wanted}")
+    if place in LIBRARIES:
+        make = partial(library_model, place, name, arguments)
+        return Built(make(), make, None, Loaders())
+    if not place.endswith(".py") and Path(place).is_dir():
+        run = open_run(Path(place))
+        card = run.card
+        return Built(run.model(), run.build, (card.channels, card.height, card.width), loaders_of_run(run))
+    module = import_file(Path(place)) if place.endswith(".py") else import_module(place)
+    batches = found_in(module, loaders)
+    if name:
+        return from_name(module, name, arguments, batches)
+    return first_model(module, batches)
+
+
+def library_model(library: str, name: str, arguments: dict[str, Any]) -> nn.Module:
+    """A model of a library by its name, with weights drawn anew."""
+    if library == "timm":
+        package = foreign("timm")
+        choose(name, package.list_models(), "timm model")
+        return package.create_model(name, pretrained=False, **arguments)
+    if library == "torchvision":
+        package = foreign("torchvision.models")
+        choose(name, package.list_models(), "torchvision model")
+        return package.get_model(name, weights=None, **arguments)
+    package = foreign("transformers")
+    choose(name, package.CONFIG_MAPPING.keys(), "transformers model")
+    config = package.AutoConfig.for_model(name, **arguments)
+    return package.AutoModelForImageClassification.from_config(config)
+
+
+def import_file(path: Path) -> ModuleType:
+    """Import the user's file under its own name, with its folder on the path, as Python itself would."""
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def from_name(module: ModuleType, name: str, arguments: dict[str, Any], loaders: Loaders) -> Built:
+    choose(name, [key for key in vars(module) if not key.startswith("_")], f"name in {module.__name__}")
+    thing = getattr(module, name)
+    if isinstance(thing, nn.Module):
+        return Built(thing, None, None, loaders)
+    if not callable(thing):
+        raise BadInput(f"{name} is {type(thing).__name__}, not a class or function that gives a model")
+    missing = needs(thing, arguments)
+    if missing:
+        given = ", ".join(f"{word}=…" for word in missing)
+        raise BadInput(f"{name} needs {', '.join(missing)}: write {module.__name__}.py:{name}({given})")
+    make = partial(thing, **arguments)
+    made = make()
+    if not isinstance(made, nn.Module):
+        raise BadInput(f"{name}() gives {type(made).__name__}, not an nn.Module")
+    return Built(made, make, None, loaders)
+
+
+def first_model(module: ModuleType, loaders: Loaders) -> Built:
+    """A file without a name: a model it holds, else what builds one, else the last class that answers pictures."""
+    reasons = []
+    for thing in candidates(module):
+        if isinstance(thing, nn.Module):
+            return Built(thing, None, None, loaders)
+        missing = needs(thing, {})
+        if missing:
+            reasons.append(f"{thing.__name__} needs {', '.join(missing)}")
+            continue
+        with suppress(Exception):
+            made = thing()
+            return Built(made, thing, find_shape(made), loaders)
+        reasons.append(f"{thing.__name__} answers no usual picture")
+    why = f" ({'; '.join(reasons[:3])})" if reasons else ": it defines no nn.Module"
+    raise BadInput(
+        f"no model found in {module.__name__}.py{why}; name one, as in {module.__name__}.py:ViT(image_size=28)"
+    )
+
+
+def candidates(module: ModuleType) -> Iterator[Any]:
+    own = {key: value for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__}
+    held = [value for value in vars(module).values() if isinstance(value, nn.Module)]
+    yield from (vars(module)[name] for name in INSTANCES if isinstance(vars(module).get(name), nn.Module))
+    yield from held[:1]
+    yield from (own[name] for name in BUILDERS if inspect.isfunction(own.get(name)))
+    classes = [value for value in own.values() if inspect.isclass(value) and issubclass(value, nn.Module)]
+    yield from reversed(classes)
+
+
+def needs(thing: Callable[..., Any], given: dict[str, Any]) -> list[str]:
+    """The arguments that have no default and were not given."""
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in parameters if p.kind in plain and p.default is p.empty and p.name not in given]

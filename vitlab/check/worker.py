@@ -1,0 +1,76 @@
+"""The process in which a stranger's model is built and asked: python -m vitlab.check.worker, driven by `isolate`."""
+
+import json
+import os
+import resource
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vitlab.check import ask_all, chosen, subject_of
+from vitlab.check.probes.running import first_line
+from vitlab.check.subject import NotFinite, Subject
+from vitlab.check.target import build
+from vitlab.errors import BadInput
+
+
+def main() -> None:
+    job = json.loads(sys.stdin.read())
+    channel = os.fdopen(int(sys.argv[1]), "w", buffering=1)
+
+    def tell(**what: Any) -> None:
+        channel.write(json.dumps(what) + "\n")
+
+    limit = int(job["gigabytes"] * 2**30)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    try:
+        ask(job, tell)
+    except BaseException as error:  # a model may raise anything, and may call exit
+        tell(trouble=reason(error))
+    sys.stdout.flush()
+    os._exit(0)  # whatever threads or exit hooks the user's code left behind
+
+
+def ask(job: dict[str, Any], tell: Callable[..., None]) -> None:
+    place = job["target"].partition(":")[0]
+    if place.endswith(".py"):
+        target = str(Path(place).resolve()) + job["target"][len(place) :]
+        os.chdir(Path(place).resolve().parent)  # as if the user had started it there
+    else:
+        target = job["target"]
+    built = build(target, job["model"], job["loaders"])
+    shape = tuple(job["shape"]) if job["shape"] else built.shape
+    subject: Subject = subject_of(built.model, shape, built.loaders, built.make, job["classes"])
+    tell(
+        model=type(subject.model).__name__, shape=subject.shape, classes=subject.classes, weights=subject.weights,
+    )  # fmt: skip
+    for probe in chosen(job["only"], job["skip"], built.loaders.test is not None):
+        tell(asking=probe.name)
+        for _, asked in ask_all(subject, [probe]):
+            tell(asked=probe.name, seconds=asked.seconds, finding=asdict(asked.finding))
+    tell(end=True)
+
+
+def reason(error: BaseException) -> str:
+    if isinstance(error, BadInput):
+        return str(error)
+    if isinstance(error, SystemExit):
+        return f"it calls exit({error.code!r}) when it is imported or built"
+    if isinstance(error, NotFinite):
+        return f"for pictures of noise {error}"
+    if isinstance(error, EOFError):
+        return "it asks for input when it is imported or built"
+    return f"{first_line(error)}{where(error)}"
+
+
+def where(error: BaseException) -> str:
+    """The last line of the user's own files that led to the error."""
+    mine = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(os.getcwd())]
+    return f" ({Path(mine[-1].filename).name}, line {mine[-1].lineno})" if mine else ""
+
+
+if __name__ == "__main__":
+    main()
