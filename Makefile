@@ -10,7 +10,7 @@ run: .venv/core
 	$(BIN)/vitlab train digits --runs $(RUNS)
 
 test: .venv/bench lint
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 lint: .venv/dev
 	$(BIN)/ruff check .

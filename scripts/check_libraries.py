@@ -1,4 +1,4 @@
-"""Check other people's models and keep what was found: python scripts/check_libraries.py [--out results/check.json].
+"""Check other people's models and keep what was found: python scripts/check_libraries.py [--out results/check/libraries.json].
 
 The record says, for each model, every probe's verdict and the seconds it took.
 """
@@ -23,7 +23,7 @@ WHOLE = {"vit_tiny_patch16_224": {"img_size": 224}, "deit_tiny_patch16_224": {"i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("results/check.json"))
+    parser.add_argument("--out", type=Path, default=Path("results/check/libraries.json"))
     given = parser.parse_args()
     models = [
         *(("timm", name, arguments | {"num_classes": 10}) for name, arguments in TIMM.items()),

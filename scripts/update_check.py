@@ -2,10 +2,11 @@
 
 import json
 import re
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, RECORD = ROOT / "docs" / "check.md", ROOT / "results" / "check.json"
+PAGE, RECORD = ROOT / "docs" / "check.md", ROOT / "results" / "check" / "libraries.json"
 PLACE = re.compile(r"(<!-- record -->\n).*?(<!-- end of record -->)", re.DOTALL)
 
 
@@ -21,21 +22,15 @@ def sentence(record: dict) -> str:
     libraries = {name: sum(run["model"].startswith(name) for run in small) for name in ("timm", "transformers")}
     verdicts = [verdict for run in runs for verdict in run["verdicts"].values()]
     slowest = max(small, key=lambda run: run["seconds"])
-    whole = "; ".join(
-        f"`{run['model']}` as published ({run['side']} × {run['side']} pixels) {run['seconds']:.0f} s"
-        for run in runs
-        if run not in small
+    whole = " and ".join(f"`{run['model']}` {run['seconds']:.0f} s" for run in runs if run not in small)
+    text = (
+        f"- **No false alarms** on {libraries['timm']} models of timm and {libraries['transformers']} of transformers, made "
+        f"small: of {len(verdicts):,} answers {verdicts.count('mistake')} are mistakes, {verdicts.count('warning')} warnings "
+        f"and {verdicts.count('unknown')} open. A whole check takes {min(run['seconds'] for run in small):.1f} to "
+        f"{slowest['seconds']:.1f} s on {record['device']}; of models as they are published, at 224 × 224 pixels, {whole} "
+        f"([record](../results/check/libraries.json))."
     )
-    return "\n".join(
-        (
-            f"- **No false alarms** on {libraries['timm']} models of timm and transformers' ViT, made small: of "
-            f"{len(verdicts):,} answers {verdicts.count('mistake')} are mistakes,",
-            f"  {verdicts.count('warning')} warnings and {verdicts.count('unknown')} open. A whole check takes "
-            f"{min(run['seconds'] for run in small):.1f} to {slowest['seconds']:.1f} s",
-            f"  on {record['device']}; {whole}",
-            "  ([record](../results/check.json)).",
-        )
-    )
+    return textwrap.fill(text, 120, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+import time
 from collections.abc import Callable
 
 import torch
@@ -315,6 +316,13 @@ class Quitting(Sound):
     def forward(self, pictures: Tensor) -> Tensor:
         if len(pictures) == 1:
             sys.exit("one picture is too few")
+        return super().forward(pictures)
+
+
+class Sleeping(Sound):
+    def forward(self, pictures: Tensor) -> Tensor:
+        if len(pictures) == 1:
+            time.sleep(1000)
         return super().forward(pictures)
 
 

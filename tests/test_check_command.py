@@ -1,7 +1,12 @@
 """vitlab check, as a student, a teacher and a test call it."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -27,9 +32,13 @@ SUBMISSIONS = {
     "broken.py": "import torch\nclass ViT(torch.nn.Module:\n    pass\n",
     "raises.py": "import torch\n\nclass ViT(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     "        raise ValueError('no such patch')\nmodel = ViT()\n",
+    "wrong.py": "import torch\n\ncriterion = torch.nn.CrossEntropyLoss()\n\nclass ViT(torch.nn.Linear):\n"
+    "    def __init__(self):\n        super().__init__(3, 3)\n\n    def forward(self, x):\n"
+    "        raise ValueError('odd shape')\n",
     "asks.py": "patch = int(input('patch size? '))\n",
     "eats.py": "import torch\nheap = torch.ones(40, 2**28)\n",
     "empty.py": "x = 1\n",
+    "sleeps.py": "from mistaken import Sleeping\nmodel = Sleeping()\n",
     "nan.py": "from mistaken import NotANumber\nmodel = NotANumber()\n",
     "wants.py": "import torch\nclass ViT(torch.nn.Module):\n    def __init__(self, patch, width):\n"
     "        super().__init__()\n",
@@ -70,11 +79,15 @@ def test_a_folder_of_submissions_makes_one_table(vitlab, folder, environment, tm
     }
     assert mistakes["softmax.py"] == {"output"}
     assert mistakes["leaves.py"] == {"batch-sizes"}
+    asleep = reports["sleeps.py"]["asked"]["batch-sizes"]["finding"]
+    assert (asleep["verdict"], asleep["measured"]) == ("unknown", "no answer within 12 s")
+    assert set(reports["sleeps.py"]["asked"]) == set(reports["sound.py"]["asked"])
     assert "status 3" in reports["leaves.py"]["asked"]["batch-sizes"]["finding"]["measured"]
     assert set(reports["leaves.py"]["asked"]) == set(reports["sound.py"]["asked"])  # the rest was asked all the same
     troubles = {
         "trains.py": "no answer within 12 s", "exits.py": "it calls exit(3)", "dies.py": "SIGABRT",
         "broken.py": "SyntaxError", "raises.py": "ValueError: no such patch (raises.py, line 6)",
+        "wrong.py": "ValueError: odd shape",
         "asks.py": "asks for input", "eats.py": "memory", "empty.py": "defines no nn.Module",
         "wants.py": "ViT needs patch, width", "nan.py": "not all finite",
     }  # fmt: skip
@@ -122,6 +135,25 @@ def test_a_run_and_a_librarys_model_are_checked_by_name(vitlab, trained):
     assert "2 fine" in done.stdout
     small = "timm:vit_tiny_patch16_224(img_size=32,patch_size=8,depth=2,num_classes=10)"
     assert "2 fine" in vitlab("check", small, "--only", "reach", "positions").stdout
+
+
+def test_interrupted_it_leaves_no_process_behind(environment, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(1000)\n",
+        encoding="utf-8",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vitlab", "check", "mine.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 60
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (130, "vitlab: interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 @pytest.mark.parametrize(

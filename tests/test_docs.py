@@ -47,7 +47,6 @@ def checkout(tmp_path_factory) -> Path:
 
 def run(words: str, folder: Path, status: int = 0) -> str:
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
-    environment.pop("OMP_NUM_THREADS", None)
     done = subprocess.run(
         ["bash", "-ec", words], cwd=folder, env=environment, capture_output=True, text=True, timeout=280, check=False
     )

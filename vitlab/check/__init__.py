@@ -11,8 +11,7 @@ from torch import nn
 from vitlab.check.finding import Asked, Finding, Probe, Report, ends_the_program, unknown
 from vitlab.check.loaders import Loaders
 from vitlab.check.probes import PROBES
-from vitlab.check.probes.running import first_line
-from vitlab.check.subject import NotFinite, Subject, find_shape
+from vitlab.check.subject import NotFinite, Subject, find_shape, first_line
 from vitlab.errors import BadInput, choose
 
 OURS = str(Path(__file__).parent)

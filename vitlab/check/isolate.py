@@ -98,7 +98,7 @@ class Process:
         self.reader, writer = os.pipe()
         environment = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
         if order.threads:
-            environment["OMP_NUM_THREADS"] = str(order.threads)
+            environment.setdefault("OMP_NUM_THREADS", str(order.threads))
         self.process = subprocess.Popen(
             [sys.executable, "-m", "vitlab.check.worker", str(writer)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],

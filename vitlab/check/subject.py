@@ -1,7 +1,7 @@
 """The model under check: lent to each probe in the state it needs, and put back as it was."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.check.loaders import Loaders
-from vitlab.errors import BadInput
+from vitlab.errors import BadInput, shorten
 
 SEED = 20201022
 # A difference between outputs that counts as none, as a share of how far two pictures' outputs lie apart. Rounding
@@ -150,22 +150,31 @@ def find_shape(model: nn.Module) -> tuple[int, int, int]:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     cut: list[tuple[int, int, int]] = []
+    errors: dict[tuple[int, int, int], str] = {}
     try:
         for shape in candidates(model):
-            with suppress(Exception), torch.random.fork_rng(devices=[]):
-                torch.manual_seed(SEED)
-                pictures = torch.randn(2, *shape).requires_grad_()
-                outputs = answer_of(model(pictures))
-                if len(outputs) == 2 and sees_the_last_pixel(outputs, pictures):
-                    return shape
+            try:
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(SEED)
+                    pictures = torch.randn(2, *shape).requires_grad_()
+                    outputs = answer_of(model(pictures))
+                    if len(outputs) == 2 and sees_the_last_pixel(outputs, pictures):
+                        return shape
                 if len(outputs) == 2:
                     cut.append(shape)
+            except Exception as error:  # whatever a stranger's model raises
+                errors[shape] = first_line(error)
     finally:
         for module, mode in modes:
             module.training = mode
     if cut:
         return cut[0]
-    raise BadInput("no usual picture shape is answered with (batch, classes): give the shape, such as --shape 1x28x28")
+    shape = next((shape for shape in ((1, 28, 28), (3, 32, 32)) if shape in errors), next(iter(errors)))
+    size = "x".join(map(str, shape))
+    raise BadInput(
+        f"no usual picture shape is answered with (batch, classes): give the shape, such as --shape 1x28x28; "
+        f"for {size} it raises {errors[shape]}"
+    )
 
 
 def sees_the_last_pixel(outputs: Tensor, pictures: Tensor) -> bool:
@@ -193,3 +202,9 @@ def stated_sizes(module: nn.Module) -> Iterator[tuple[int, int]]:
                 yield value, value
             elif isinstance(value, tuple | list) and len(value) >= 2 and all(isinstance(v, int) for v in value):
                 yield value[-2], value[-1]
+
+
+def first_line(error: BaseException) -> str:
+    """An error as one line: its kind and the first line of what it says."""
+    text = next((line for line in str(error).splitlines() if line.strip()), "")
+    return shorten(f"{type(error).__name__}: {text}" if text else type(error).__name__, 160)

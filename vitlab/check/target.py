@@ -5,8 +5,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -17,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from vitlab.check.loaders import Loaders, found_in, loaders_of_run
-from vitlab.check.subject import find_shape
+from vitlab.check.subject import Subject, find_shape, first_line
 from vitlab.engine.run import open_run
 from vitlab.errors import BadInput, choose, shorten
 from vitlab.foreign import foreign
@@ -69,14 +68,14 @@ def split(target: str) -> tuple[str, str, dict[str, Any]]:
     return match["place"], match["name"] or "", arguments
 
 
-def build(target: str, wanted: str = "", loaders: str = "") -> Built:
+def build(target: str, wanted: str = "", loaders: str = "", shape: Shape | None = None) -> Built:
     """Import and build what the target names; `wanted` names the model where the target does not."""
     place, name, arguments = split(target)
     if wanted and not name:
         _, name, arguments = split(f"{place}:{wanted}")
     if place in LIBRARIES:
         make = partial(library_model, place, name, arguments)
-        return Built(make(), make, None, Loaders())
+        return Built(make(), make, shape, Loaders())
     if not place.endswith(".py") and Path(place).is_dir():
         run = open_run(Path(place))
         card = run.card
@@ -84,8 +83,9 @@ def build(target: str, wanted: str = "", loaders: str = "") -> Built:
     module = import_file(Path(place)) if place.endswith(".py") else import_module(place)
     batches = found_in(module, loaders)
     if name:
-        return from_name(module, name, arguments, batches)
-    return first_model(module, batches)
+        model, builder = from_name(module, name, arguments)
+        return Built(model, builder, shape, batches)
+    return first_model(module, batches, shape)
 
 
 def library_model(library: str, name: str, arguments: dict[str, Any]) -> nn.Module:
@@ -118,11 +118,13 @@ def import_file(path: Path) -> ModuleType:
     return module
 
 
-def from_name(module: ModuleType, name: str, arguments: dict[str, Any], loaders: Loaders) -> Built:
-    choose(name, [key for key in vars(module) if not key.startswith("_")], f"name in {module.__name__}")
-    thing = getattr(module, name)
+def from_name(
+    module: ModuleType, name: str, arguments: dict[str, Any]
+) -> tuple[nn.Module, Callable[[], nn.Module] | None]:
+    """What a file calls by that name: a model, or what builds one."""
+    thing = getattr(module, choose(name, [key for key in vars(module) if not key.startswith("_")], "name in the file"))
     if isinstance(thing, nn.Module):
-        return Built(thing, None, None, loaders)
+        return thing, None
     if not callable(thing):
         raise BadInput(f"{name} is {type(thing).__name__}, not a class or function that gives a model")
     missing = needs(thing, arguments)
@@ -133,37 +135,32 @@ def from_name(module: ModuleType, name: str, arguments: dict[str, Any], loaders:
     made = make()
     if not isinstance(made, nn.Module):
         raise BadInput(f"{name}() gives {type(made).__name__}, not an nn.Module")
-    return Built(made, make, None, loaders)
+    return made, make
 
 
-def first_model(module: ModuleType, loaders: Loaders) -> Built:
-    """A file without a name: a model it holds, else what builds one, else the last class that answers pictures."""
+def first_model(module: ModuleType, loaders: Loaders, shape: Shape | None) -> Built:
+    """A file without a name: a model it holds, else what builds one, else the last class; the first that answers."""
     reasons = []
-    for thing in candidates(module):
-        if isinstance(thing, nn.Module):
-            return Built(thing, None, None, loaders)
-        missing = needs(thing, {})
-        if missing:
-            reasons.append(f"{thing.__name__} needs {', '.join(missing)}")
-            continue
-        with suppress(Exception):
-            made = thing()
-            return Built(made, thing, find_shape(made), loaders)
-        reasons.append(f"{thing.__name__} answers no usual picture")
-    why = f" ({'; '.join(reasons[:3])})" if reasons else ": it defines no nn.Module"
-    raise BadInput(
-        f"no model found in {module.__name__}.py{why}; name one, as in {module.__name__}.py:ViT(image_size=28)"
-    )
+    for name in candidates(module):
+        try:
+            model, make = from_name(module, name, {})
+            return Built(model, make, Subject(model, shape or find_shape(model)).shape, loaders)
+        except Exception as error:  # whatever a stranger's model raises
+            reasons.append(str(error) if isinstance(error, BadInput) else f"{name}: {first_line(error)}")
+    file, why = f"{module.__name__}.py", f" ({'; '.join(reasons[:2])})" if reasons else ": it defines no nn.Module"
+    raise BadInput(f"no model found in {file}{why}; name one, as in {file}:ViT(image_size=28)")
 
 
-def candidates(module: ModuleType) -> Iterator[Any]:
-    own = {key: value for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__}
-    held = [value for value in vars(module).values() if isinstance(value, nn.Module)]
-    yield from (vars(module)[name] for name in INSTANCES if isinstance(vars(module).get(name), nn.Module))
-    yield from held[:1]
-    yield from (own[name] for name in BUILDERS if inspect.isfunction(own.get(name)))
-    classes = [value for value in own.values() if inspect.isclass(value) and issubclass(value, nn.Module)]
-    yield from reversed(classes)
+def candidates(module: ModuleType) -> list[str]:
+    """The names in a file that may be its model, likeliest first; losses are modules too, but have no weights."""
+    names = vars(module)
+    held = [
+        name for name, value in names.items() if isinstance(value, nn.Module) and any(True for _ in value.parameters())
+    ]
+    own = {name: value for name, value in names.items() if getattr(value, "__module__", None) == module.__name__}
+    classes = [name for name, value in own.items() if inspect.isclass(value) and issubclass(value, nn.Module)]
+    builders = [name for name in BUILDERS if inspect.isfunction(own.get(name))]
+    return list(dict.fromkeys([*(name for name in INSTANCES if name in held), *held, *builders, *reversed(classes)]))
 
 
 def needs(thing: Callable[..., Any], given: dict[str, Any]) -> list[str]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.check import ask_all, chosen, subject_of
-from vitlab.check.probes.running import first_line
-from vitlab.check.subject import NotFinite, Subject
+from vitlab.check.subject import NotFinite, Subject, first_line
 from vitlab.check.target import build
 from vitlab.errors import BadInput
 
@@ -41,9 +40,9 @@ def ask(job: dict[str, Any], tell: Callable[..., None]) -> None:
         os.chdir(Path(place).resolve().parent)  # as if the user had started it there
     else:
         target = job["target"]
-    built = build(target, job["model"], job["loaders"])
-    shape = tuple(job["shape"]) if job["shape"] else built.shape
-    subject: Subject = subject_of(built.model, shape, built.loaders, built.make, job["classes"])
+    channels, height, width = job["shape"] or (0, 0, 0)
+    built = build(target, job["model"], job["loaders"], (channels, height, width) if channels else None)
+    subject: Subject = subject_of(built.model, built.shape, built.loaders, built.make, job["classes"])
     tell(
         model=type(subject.model).__name__, shape=subject.shape, classes=subject.classes, weights=subject.weights,
     )  # fmt: skip

@@ -118,6 +118,6 @@ def wrongly_scaled(scores: Scores, count: int, total: int) -> Finding:
         f"Products of queries and keys of {wide} numbers have a spread of √{wide}; divided by that they are about 1. "
         f"Here they are {size}.",
         "Report R1 scaled by the whole width; over 5 seeds that made no clear difference (0.35 ± 0.99 points). "
-        "It grows with the number of heads.",
+        "The factor is the root of the number of heads.",
         f"Divide the scores by √{wide}, the width of one head, or use F.scaled_dot_product_attention.",
     )

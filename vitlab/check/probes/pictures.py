@@ -240,12 +240,13 @@ def shuffle(pictures: Tensor, block: tuple[int, int], way: str) -> Tensor | None
         inner, axis, enough = cut.flatten(0, 1)[1:-1], 0, rows * columns > 3
     if not enough:
         return None
-    moved = inner.roll(1, axis)
     if way == "everywhere":
+        order = torch.randperm(len(inner), generator=torch.Generator().manual_seed(0))
+        moved = inner[order.roll(1)][order.argsort()]  # one round through all of them, none stays
         flat = cut.flatten(0, 1)
         cut = torch.cat([flat[:1], moved, flat[-1:]]).unflatten(0, (rows, columns))
     else:
-        inner.copy_(moved)
+        inner.copy_(inner.roll(1, axis))
     return cut.permute(2, 3, 0, 4, 1, 5).flatten(2, 3).flatten(-2)
 
 

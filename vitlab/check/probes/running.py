@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.check.finding import Finding, fine, unknown
-from vitlab.check.subject import Subject, answer_of
-from vitlab.errors import shorten
+from vitlab.check.subject import Subject, answer_of, first_line
 
 
 def repeatable(subject: Subject) -> Finding:
@@ -245,8 +244,3 @@ def compiled(model: nn.Module, pictures: Tensor) -> Tensor:
         return answer_of(torch.compile(model, backend="eager", fullgraph=True)(pictures))
     finally:
         torch._dynamo.reset()
-
-
-def first_line(error: BaseException) -> str:
-    text = next((line for line in str(error).splitlines() if line.strip()), "")
-    return shorten(f"{type(error).__name__}: {text}" if text else type(error).__name__, 160)
