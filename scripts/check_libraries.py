@@ -1,4 +1,4 @@
-"""Check other people's models and keep what was found: python scripts/check_libraries.py [--out results/check/libraries.json].
+"""Check other people's models and keep what was found, in results/check: python scripts/check_libraries.py.
 
 The record says, for each model, every probe's verdict and the seconds it took.
 """

@@ -23,11 +23,13 @@ def sentence(record: dict) -> str:
     verdicts = [verdict for run in runs for verdict in run["verdicts"].values()]
     slowest = max(small, key=lambda run: run["seconds"])
     whole = " and ".join(f"`{run['model']}` {run['seconds']:.0f} s" for run in runs if run not in small)
+    answers = {kind: verdicts.count(kind) for kind in ("mistake", "warning", "unknown")}
+    quickest = min(run["seconds"] for run in small)
     text = (
-        f"- **No false alarms** on {libraries['timm']} models of timm and {libraries['transformers']} of transformers, made "
-        f"small: of {len(verdicts):,} answers {verdicts.count('mistake')} are mistakes, {verdicts.count('warning')} warnings "
-        f"and {verdicts.count('unknown')} open. A whole check takes {min(run['seconds'] for run in small):.1f} to "
-        f"{slowest['seconds']:.1f} s on {record['device']}; of models as they are published, at 224 × 224 pixels, {whole} "
+        f"- **No false alarms** on {libraries['timm']} models of timm and {libraries['transformers']} of transformers, "
+        f"made small: of {len(verdicts):,} answers {answers['mistake']} are mistakes, {answers['warning']} warnings and "
+        f"{answers['unknown']} open. A whole check takes {quickest:.1f} to {slowest['seconds']:.1f} s on "
+        f"{record['device']}; of models as they are published, at 224 × 224 pixels, {whole} "
         f"([record](../results/check/libraries.json))."
     )
     return textwrap.fill(text, 120, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
