@@ -27,7 +27,7 @@ def sentence(record: dict) -> str:
     quickest = min(run["seconds"] for run in small)
     text = (
         f"- **No false alarms** on {libraries['timm']} models of timm and {libraries['transformers']} of transformers, "
-        f"made small: of {len(verdicts):,} answers {answers['mistake']} are mistakes, {answers['warning']} warnings and "
+        f"made small: of {len(verdicts):,} answers {answers['mistake']} are mistakes, {answers['warning']} warnings, "
         f"{answers['unknown']} open. A whole check takes {quickest:.1f} to {slowest['seconds']:.1f} s on "
         f"{record['device']}; of models as they are published, at 224 × 224 pixels, {whole} "
         f"([record](../results/check/libraries.json))."
