@@ -9,8 +9,10 @@ import pytest
 import torch
 from conftest import QUICK
 from loops import loop_of, stop_after, trained
+from mistaken import MISTAKES, SOUND
 
 import vitlab
+from vitlab.check import check
 from vitlab.model.attention import Attention
 from vitlab.model.layout import Grid, Layout
 
@@ -119,3 +121,11 @@ def test_a_recorded_run_that_diverges_is_noticed_at_its_step(tmp_path):
             trained(recorded(*words, f"graph={graph}"), tmp_path / graph, device="cuda")
         said.append(str(caught.value).partition(";")[0])
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("name", ["Sound", "R1 SoftmaxTwice", "R4 BatchFirst, mean"])
+def test_a_model_is_checked_where_it_lies(name):
+    make, expected = MISTAKES.get(name, (SOUND.get(name), set()))
+    report = check(lambda: make().cuda(), (1, 28, 28))
+    assert set(report.named("mistake")) == expected
+    assert not report.named("unknown")

@@ -33,6 +33,7 @@ class Subject:
         classes: int | None = None,
     ):
         self.model, self.shape, self.make, self.loaders = model, shape, make, loaders or Loaders()
+        self.device = device_of(model)
         self.passes: dict[tuple[int, bool], Any] = {}  # what the probes of the loaders have read
         with self.lent(torch.float32), torch.no_grad():
             self.classes = self.answer(self.pictures(2)).shape[1]
@@ -52,15 +53,15 @@ class Subject:
         """Pictures of noise, N(0, 1) as normalised pictures are."""
         generator = torch.Generator().manual_seed(SEED + seed)
         made = torch.randn(count, *self.shape, generator=generator, dtype=torch.float64)
-        return made.to(dtype)
+        return made.to(self.device, dtype)
 
     def labels(self, count: int) -> Tensor:
-        return torch.randint(self.classes, (count,), generator=torch.Generator().manual_seed(SEED))
+        drawn = torch.randint(self.classes, (count,), generator=torch.Generator().manual_seed(SEED))
+        return drawn.to(self.device)
 
     def answer(self, pictures: Tensor, seed: int = 0) -> Tensor:
         """The outputs (b, classes); every draw inside follows from the seed, so that two calls compare."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED + seed)
+        with seeded(SEED + seed, self.device):
             outputs = answer_of(self.model(pictures))
         if not bool(torch.isfinite(outputs).all()):
             raise NotFinite("the outputs are not all finite numbers")
@@ -111,6 +112,18 @@ class Subject:
         return float((outputs - outputs.roll(1, 0)).square().mean().sqrt())
 
 
+def device_of(model: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draws from torch's generators follow from the seed; afterwards they go on as if nothing had been drawn."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
 @torch.no_grad()
 def shake(model: nn.Module) -> None:
     """Add noise to every weight that is learned: half the size of a usual start for matrices, 0.1 for vectors."""
@@ -154,9 +167,8 @@ def find_shape(model: nn.Module) -> tuple[int, int, int]:
     try:
         for shape in candidates(model):
             try:
-                with torch.random.fork_rng(devices=[]):
-                    torch.manual_seed(SEED)
-                    pictures = torch.randn(2, *shape).requires_grad_()
+                with seeded(SEED, device_of(model)):
+                    pictures = torch.randn(2, *shape, device=device_of(model)).requires_grad_()
                     outputs = answer_of(model(pictures))
                     if len(outputs) == 2 and sees_the_last_pixel(outputs, pictures):
                         return shape

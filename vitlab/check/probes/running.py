@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.check.finding import Finding, fine, unknown
-from vitlab.check.subject import Subject, answer_of, first_line
+from vitlab.check.subject import Subject, answer_of, first_line, seeded
 
 
 def repeatable(subject: Subject) -> Finding:
@@ -74,9 +74,10 @@ def resolution(subject: Subject) -> Finding:
     channels, height, width = subject.shape
     with subject.lent() as precision, torch.no_grad():
         generator = torch.Generator().manual_seed(0)
-        larger = torch.randn(3, channels, 2 * height, 2 * width, generator=generator, dtype=torch.float64).to(precision)
+        larger = torch.randn(3, channels, 2 * height, 2 * width, generator=generator, dtype=torch.float64)
+        larger = larger.to(subject.device, precision)
         try:
-            with torch.random.fork_rng(devices=[]):
+            with seeded(0, subject.device):
                 returned = subject.model(larger)
             outputs = answer_of(returned)
         except Exception as error:
@@ -126,9 +127,8 @@ def built_again(subject: Subject) -> nn.Module | None:
     """A new model from the same draws, not called yet; none where only an instance was given."""
     if subject.make is None:
         return None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return subject.make()
+    with seeded(1, subject.device):
+        return subject.make().to(subject.device)
 
 
 def unregistered(model: nn.Module) -> Iterator[tuple[str, object]]:
@@ -160,8 +160,7 @@ def matters(subject: Subject, name: str) -> bool:
 
 
 def eval_answer(model: nn.Module, subject: Subject) -> Tensor:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded(0, subject.device):
         return answer_of(model.eval()(subject.pictures(2)))
 
 
