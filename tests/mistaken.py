@@ -331,11 +331,37 @@ class NotANumber(Sound):
         return super().read(tokens) / 0 * 0
 
 
+class Lazy(Sound):
+    """Layers that take their size from the first picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.LazyLinear(WIDTH)
+
+
+class Half(Sound):
+    """Rounded to 8 bits on the way, as under autocast."""
+
+    def read(self, tokens: Tensor) -> Tensor:
+        return super().read(tokens).bfloat16()
+
+
+class Remembering(Sound):
+    """Keeps what it last saw for a look later."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        self.last = super().tokens(pictures)
+        return self.last
+
+
 SOUND: dict[str, Callable[[], nn.Module]] = {
     "Sound": Sound,
     "batch_first": lambda: BatchFirst(batch_first=True),
     "PlainSinusoids": PlainSinusoids,
     "Branching": Branching,
+    "Lazy": Lazy,
+    "Half": Half,
+    "Remembering": Remembering,
 }
 
 # Each mistake, and the probes that must find it; no other may.

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from vitlab.errors import BadInput
 from vitlab.model import MultiScale, Shape, ViT
 from vitlab.model.attention import Linformer, Locality, Softmax, Uniform
 from vitlab.model.heads import FirstToken
-from vitlab.model.positions import NoPositions
+from vitlab.model.positions import Learned, NoPositions
+from vitlab.model.tokens import ConvPatches
 from vitlab.recipes import reproductions
 from vitlab.reproduce.figures import table
 
@@ -44,7 +46,15 @@ def test_each_mistake_is_found_by_the_probes_that_should(name):
 
 @pytest.mark.parametrize(
     ("name", "warnings"),
-    {"Sound": set(), "batch_first": {"copies"}, "PlainSinusoids": {"saving"}, "Branching": {"export"}}.items(),
+    {
+        "Sound": set(),
+        "batch_first": {"copies"},
+        "PlainSinusoids": {"saving"},
+        "Branching": {"export"},
+        "Lazy": set(),
+        "Half": set(),
+        "Remembering": set(),
+    }.items(),
 )
 def test_a_sound_model_has_no_mistake(name, warnings):
     report = vitlab.check.check(SOUND[name], DIGIT)
@@ -125,6 +135,21 @@ def test_the_floor_of_the_loss_is_that_of_a_sure_and_right_answer(classes):
     model = ViT(width=16, depth=1, output="softmax").build(Shape(1, 28, 28), classes)
     (finding,) = vitlab.check.check(model, DIGIT, only=("output",)).named("mistake").values()
     assert f"cannot fall below {floor:.2f}" in finding.meaning
+
+
+def test_an_instance_that_remembers_has_lost_no_state():
+    model = SOUND["Remembering"]()
+    model(torch.randn(2, *DIGIT))
+    assert not vitlab.check.check(model, DIGIT, only=("saving",)).named("warning")
+
+
+def test_a_picture_need_not_be_square():
+    """Patches of 5 × 5 on 20 × 30: found as a bag whichever way they are cut, and sound with positions."""
+    bag = ViT(width=16, depth=2, tokens=ConvPatches(5), positions=NoPositions())
+    for settings, expected in ((bag, {"positions"}), (replace(bag, positions=Learned()), set())):
+        report = vitlab.check.check(settings.build(Shape(1, 20, 30), 3), (1, 20, 30), skip=("overfit", "export"))
+        assert set(report.named("mistake")) == expected
+        assert not report.named("unknown")
 
 
 @pytest.mark.parametrize("name", ["Sound", "batch_first"])

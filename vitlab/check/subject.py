@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from vitlab.check.loaders import Loaders
 from vitlab.errors import BadInput, shorten
@@ -14,7 +15,7 @@ from vitlab.errors import BadInput, shorten
 SEED = 20201022
 # A difference between outputs that counts as none, as a share of how far two pictures' outputs lie apart. Rounding
 # gives about 1e-13 in double precision and 1e-6 in single, what a model really uses gives 1e-4 and far more.
-TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-4}
+TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 3e-3}
 
 
 class NotFinite(ArithmeticError):
@@ -35,15 +36,16 @@ class Subject:
         self.model, self.shape, self.make, self.loaders = model, shape, make, loaders or Loaders()
         self.device = device_of(model)
         self.passes: dict[tuple[int, bool], Any] = {}  # what the probes of the loaders have read
+        if any(is_lazy(parameter) for parameter in model.parameters()):  # the first call gives them their size
+            with torch.no_grad():
+                model.eval()(self.pictures(2))
         with self.lent(torch.float32), torch.no_grad():
-            self.classes = self.answer(self.pictures(2)).shape[1]
+            outputs = self.answer(self.pictures(2))
+        self.classes = outputs.shape[1]
         if classes and classes != self.classes:
             raise BadInput(f"the model gives {self.classes} outputs, not {classes}")
         self.precision = torch.float64 if self.works_in_double() else torch.float32
-
-    @property
-    def tolerance(self) -> float:
-        return TOLERANCE[self.precision]
+        self.tolerance = TOLERANCE[self.precision if self.precision == torch.float64 else outputs.dtype]
 
     @property
     def weights(self) -> int:

@@ -67,7 +67,8 @@ def reason(error: BaseException) -> str:
 
 def where(error: BaseException) -> str:
     """The last line of the user's own files that led to the error."""
-    mine = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(os.getcwd())]
+    frames = traceback.extract_tb(error.__traceback__)
+    mine = [f for f in frames if f.filename.startswith(os.getcwd()) and "site-packages" not in f.filename]
     return f" ({Path(mine[-1].filename).name}, line {mine[-1].lineno})" if mine else ""
 
 

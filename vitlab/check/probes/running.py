@@ -8,6 +8,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from vitlab.check.finding import Finding, fine, unknown
 from vitlab.check.subject import Subject, answer_of, first_line, seeded
@@ -128,7 +129,10 @@ def built_again(subject: Subject) -> nn.Module | None:
     if subject.make is None:
         return None
     with seeded(1, subject.device):
-        return subject.make().to(subject.device)
+        made = subject.make().to(subject.device)
+        if any(is_lazy(parameter) for parameter in made.parameters()):
+            made.eval()(subject.pictures(1))
+        return made
 
 
 def unregistered(model: nn.Module) -> Iterator[tuple[str, object]]:
