@@ -137,6 +137,31 @@ def test_a_run_and_a_librarys_model_are_checked_by_name(vitlab, trained):
     assert "2 fine" in vitlab("check", small, "--only", "reach", "positions").stdout
 
 
+LOADERS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from mistaken import Sound
+
+def pictures(count):
+    return TensorDataset(torch.randn(count, 1, 28, 28), torch.zeros(count))
+
+def data():
+    return DataLoader(pictures(64), 32), DataLoader(pictures(33), 32, drop_last=True)
+
+model = Sound()
+"""
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_the_loaders_of_a_file_are_looked_at(vitlab, environment, tmp_path, held):
+    (tmp_path / "mine.py").write_text(LOADERS + "train_loader, test_loader = data()\n" * held, encoding="utf-8")
+    words = () if held else ("--loaders", "data")
+    done = vitlab("check", "mine.py", *words, "--skip", "overfit", "export", status=1)
+    assert "✗ every-picture" in done.stdout
+    assert "32 of 33 test pictures are seen" in done.stdout
+    assert "1 mistake, 15 fine" in done.stdout
+
+
 def test_interrupted_it_leaves_no_process_behind(environment, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(1000)\n",

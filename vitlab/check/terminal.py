@@ -51,7 +51,7 @@ def entry(name: str, finding: Finding) -> Table:
     mark, style = MARKS[finding.verdict]
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1)
-    grid.add_column(width=12)
+    grid.add_column(width=max(map(len, QUESTIONS)))
     grid.add_column(overflow="fold")
     grid.add_row(Text(mark, style=style), Text(name, style="bold"), Text(QUESTIONS.get(name, ""), style="bold"))
     label = "open" if finding.verdict == "unknown" else "seen"
