@@ -354,6 +354,113 @@ class Remembering(Sound):
         return self.last
 
 
+class Written(Attention):
+    """The same attention, its scores written in another way."""
+
+    def __init__(self, scores: Callable[[Tensor, Tensor], Tensor]):
+        super().__init__()
+        self.scores = scores
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, _ = x.shape
+        q, k, v = (f(x).view(b, n, HEADS, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        return self.out((self.scores(q, k).softmax(dim=-1) @ v).transpose(1, 2).reshape(b, n, -1))
+
+
+def turn(x: Tensor) -> Tensor:
+    """Rotary positions."""
+    n, half = x.shape[-2], x.shape[-1] // 2
+    angle = torch.arange(n, dtype=x.dtype)[:, None] / 10 ** torch.arange(half, dtype=x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()], dim=-1)
+
+
+ROOT = math.sqrt(WIDTH // HEADS)
+SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "scaled, then turned": lambda q, k: turn(q / ROOT) @ turn(k).mT,
+    "turned, then scaled": lambda q, k: turn(q) @ turn(k).mT / ROOT,
+    "scaled, then joined": lambda q, k: torch.cat([(q / ROOT)[:, :, :1], (q / ROOT)[:, :, 1:]], 2) @ k.mT,
+    "cosines": lambda q, k: F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * 10,
+    "softly capped": lambda q, k: 20 * torch.tanh(q @ k.mT / ROOT / 20),
+    "alpha": lambda q, k: torch.baddbmm(
+        q.new_zeros(()).expand(len(q) * HEADS, q.shape[2], q.shape[2]),
+        q.flatten(0, 1),
+        k.flatten(0, 1).mT,
+        alpha=1 / ROOT,
+    ).unflatten(0, (len(q), HEADS)),
+}
+
+
+class AttentionPool(Sound):
+    """A learned query looks at all tokens, as in a Perceiver: its products are no scores of keys and queries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.randn(2, WIDTH) * 0.02)
+
+    def read(self, tokens: Tensor) -> Tensor:
+        weights = torch.einsum("qd,bnd->bqn", self.query, tokens).softmax(dim=-1)
+        return self.head(self.norm((weights @ tokens).mean(dim=1)))
+
+
+class SeveralOutputs(Sound):
+    """Logits, and a second head with a loss of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = nn.Linear(WIDTH, 4)
+
+    def forward(self, pictures: Tensor) -> dict[str, Tensor]:
+        tokens = self.blocks(self.tokens(pictures) + self.positions)
+        return {"logits": self.read(tokens), "second": self.second(tokens[:, 1])}
+
+
+class SilentTrain(Sound):
+    """A train() that returns nothing, and blocks that return a dict."""
+
+    def __init__(self) -> None:
+        super().__init__(WrappedBlock)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        tokens = self.tokens(pictures) + self.positions
+        for block in self.blocks:
+            tokens = block(tokens)["tokens"]
+        return self.read(tokens)
+
+    def train(self, mode: bool = True) -> None:  # type: ignore[override]
+        super().train(mode)
+
+
+class WrappedBlock(Block):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"tokens": super().forward(x)}
+
+
+class FrozenBackbone(Sound):
+    """Only the head learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_(name.startswith("head"))
+
+
+class OneChannel(nn.Module):
+    """Three channels come in, one is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Sound()
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.model(pictures[:, :1])
+
+
+class NegativeShares(Sound):
+    def read(self, tokens: Tensor) -> Tensor:
+        return -10 * super().read(tokens).softmax(dim=-1)
+
+
 SOUND: dict[str, Callable[[], nn.Module]] = {
     "Sound": Sound,
     "batch_first": lambda: BatchFirst(batch_first=True),

@@ -192,6 +192,8 @@ def test_interrupted_it_leaves_no_process_behind(environment, tmp_path):
         (("mine.py", "--shape", "28x28"), "'28x28' is no picture shape"),
         (("mine.py", "--only", "reech"), "did you mean 'reach'?"),
         (("--folder", "nowhere"), "no folder nowhere"),
+        ((".",), "write --folder ."),
+        (("mine.py", "--seconds", "0"), "must be more than 0"),
         (("--folder", "."), "no Python file"),
     ],
 )

@@ -80,6 +80,12 @@ def test_augmented_training_pictures_leave_the_overlap_open():
     assert (found["mistake"], found["unknown"]) == (set(), {"overlap"})
 
 
+def test_odd_loaders_are_named_not_judged():
+    assert asked(DataLoader(TRAIN, 32), [])["mistake"] == set()
+    assert asked(DataLoader(TRAIN, 32), [{"image": torch.randn(4, 28, 28)}])["mistake"] == set()
+    assert asked(DataLoader(TRAIN, 32), [("a", "b")])["unknown"] >= {"unchanged", "order"}
+
+
 def test_without_loaders_nothing_is_asked_of_them():
     report = check(Sound(), (1, 28, 28), skip=("overfit", "export"))
     assert not set(PROBES) & set(report.asked)

@@ -77,18 +77,17 @@ def ask_all(subject: Subject, probes: Iterable[Probe]) -> Iterator[tuple[Probe, 
             finding = probe.ask(subject)
         except SystemExit as end:
             finding = ends_the_program(f"the model calls exit({end.code!r}) while it is asked")
-        except NotFinite as error:
+        except (NotFinite, BadInput) as error:
             finding = unknown(str(error))
         except Exception as error:
-            if innermost(error).startswith(OURS):
-                raise
-            finding = unknown(f"the model raised {first_line(error)}")
+            who = "vitlab's own probe failed, which is our fault, not the model's:" if is_ours(error) else "it raised"
+            finding = unknown(f"{who} {first_line(error)}")
         yield probe, Asked(finding, time.monotonic() - started)
 
 
-def innermost(error: BaseException) -> str:
-    """The file that an error comes from."""
-    return traceback.extract_tb(error.__traceback__)[-1].filename
+def is_ours(error: BaseException) -> bool:
+    """Whether an error comes from these files, not from the model or its loaders."""
+    return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(OURS)
 
 
 def report_of(subject: Subject, asked: dict[str, Asked], target: str = "") -> Report:

@@ -15,13 +15,17 @@ from typing import Any
 
 from vitlab.check.finding import Asked, Finding, Picture, Report, ends_the_program, unknown
 from vitlab.check.probes import PROBES
-from vitlab.errors import shorten
+from vitlab.errors import BadInput, shorten
 
 
 @dataclass(frozen=True)
 class Limits:
     seconds: float = 60.0  # for building the model, and for each probe
     gigabytes: float = 8.0  # of memory
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0 or self.gigabytes <= 0:
+            raise BadInput(f"seconds and memory must be more than 0, not {self.seconds:g} and {self.gigabytes:g}")
 
 
 @dataclass(frozen=True)

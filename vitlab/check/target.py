@@ -48,6 +48,10 @@ def exists(target: str) -> None:
     elif place.endswith(".py"):
         if not Path(place).is_file():
             raise BadInput(f"no file {shorten(place)}")
+    elif Path(place).is_dir() and not (Path(place) / "experiment.json").exists():
+        raise BadInput(
+            f"{shorten(place)} is no run of vitlab; to check the files in it, write --folder {shorten(place)}"
+        )
     elif not Path(place).is_dir() and (not name or not re.fullmatch(r"[\w.]+", place)):
         raise BadInput(f"'{shorten(target)}' is no file.py:Class, run folder, module:function or library:model")
 
@@ -109,11 +113,14 @@ def import_file(path: Path) -> ModuleType:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = (
+        path.stem if path.stem not in sys.modules and path.stem not in sys.stdlib_module_names else f"{path.stem}_file"
+    )
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -130,7 +137,7 @@ def from_name(
     missing = needs(thing, arguments)
     if missing:
         given = ", ".join(f"{word}=…" for word in missing)
-        raise BadInput(f"{name} needs {', '.join(missing)}: write {module.__name__}.py:{name}({given})")
+        raise BadInput(f"{name} needs {', '.join(missing)}: write {file_of(module)}:{name}({given})")
     make = partial(thing, **arguments)
     made = make()
     if not isinstance(made, nn.Module):
@@ -147,8 +154,12 @@ def first_model(module: ModuleType, loaders: Loaders, shape: Shape | None) -> Bu
             return Built(model, make, Subject(model, shape or find_shape(model)).shape, loaders)
         except Exception as error:  # whatever a stranger's model raises
             reasons.append(str(error) if isinstance(error, BadInput) else f"{name}: {first_line(error)}")
-    file, why = f"{module.__name__}.py", f" ({'; '.join(reasons[:2])})" if reasons else ": it defines no nn.Module"
+    file, why = file_of(module), f" ({'; '.join(reasons[:2])})" if reasons else ": it defines no nn.Module"
     raise BadInput(f"no model found in {file}{why}; name one, as in {file}:ViT(image_size=28)")
+
+
+def file_of(module: ModuleType) -> str:
+    return Path(module.__file__ or module.__name__).name
 
 
 def candidates(module: ModuleType) -> list[str]:

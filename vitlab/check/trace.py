@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,12 @@ SAME = {
 }  # fmt: skip
 # Operations that put a mask or a bias on scores.
 MASKED = {"add", "add_", "sub", "sub_", "masked_fill", "masked_fill_", "where", "clamp", "clamp_min"}
+SCALES = {"mul", "mul_", "div", "div_"}
+# Layers, whose outputs have whatever size their weights give: from here on a factor counts.
+LAYERS = {
+    "mm", "addmm", "linear", "convolution", "native_layer_norm", "native_group_norm", "native_batch_norm",
+    "_native_batch_norm_legit_no_training", "_fused_rms_norm", "rms_norm",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,7 @@ class Tag:
     learned: bool = False  # the factor came from a weight
     summed: int = 0  # 0: not a product
     weight: bool = False  # made of weights alone
+    lost: bool = False  # something else happened on the way, which may have scaled it too
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class Scores:
     width: int
     keys: int
     learned: bool
+    lost: bool
 
 
 class Watch(TorchDispatchMode):
@@ -53,9 +61,10 @@ class Watch(TorchDispatchMode):
         name = function.overloadpacket.__name__
         if name.startswith("_scaled_dot_product"):
             self.fused(args, kwargs or {})
+            return result
         if name in ("_softmax", "_safe_softmax", "exp"):
             self.softmax(args[0])
-        tag = self.follow(name, args)
+        tag = self.follow(name, args, kwargs or {})
         if tag is not None:
             for tensor in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(tensor, Tensor):
@@ -66,21 +75,35 @@ class Watch(TorchDispatchMode):
     def tag(self, value: Any) -> Tag | None:
         return self.tags.get(id(value))
 
-    def follow(self, name: str, args: Any) -> Tag | None:
-        """The tag of a result, or none where the trail ends."""
-        given = [value for value in args if isinstance(value, Tensor)]
+    def follow(self, name: str, args: Any, kwargs: Any) -> Tag | None:
+        """The tag of a result, or none where nothing is known of it."""
+        flat = [item for value in args for item in (value if isinstance(value, tuple | list) else [value])]
+        given = [value for value in flat if isinstance(value, Tensor)]
         if given and all(self.is_weight(value) for value in given):
             return Tag(weight=True)
+        if name in LAYERS:
+            return Tag()
         if name in ("bmm", "baddbmm"):
             first, second = args[-2:]
-            left, right = self.tag(first) or Tag(), self.tag(second) or Tag()
-            return Tag(left.factor * right.factor, left.learned or right.learned, first.shape[-1])
-        if name in ("mul", "mul_", "div", "div_"):
-            return self.scaled(args[0], args[1], name.startswith("div"))
+            return self.product(first, second, kwargs.get("alpha", 1))
         if name in SAME:
             return self.tag(given[0]) if given else None
-        tags = [tag for tag in map(self.tag, given) if tag is not None]
-        return next((tag for tag in tags if tag.summed), None) if name in MASKED else None
+        scaled = self.scaled(args[0], args[1], name.startswith("div")) if name in SCALES else None
+        return scaled or self.mixed(name, [tag for tag in map(self.tag, given) if tag is not None and not tag.weight])
+
+    def mixed(self, name: str, tags: list[Tag]) -> Tag | None:
+        """What several tensors, or one and its mask, have in common."""
+        if name in MASKED and any(tag.summed for tag in tags):
+            return next(tag for tag in tags if tag.summed)
+        return replace(tags[0], lost=True) if len({tag.factor for tag in tags}) == 1 else None
+
+    def product(self, first: Tensor, second: Tensor, alpha: float) -> Tag:
+        """Of two activations; of a weight and an activation it is a layer, or a learned query: no scores to judge."""
+        tags = [self.tag(first), self.tag(second)]
+        known = [tag or Tag(lost=True) for tag in tags]
+        lost = any(tag.lost or tag.weight for tag in known) or self.is_weight(first) or self.is_weight(second)
+        factor, learned = alpha * known[0].factor * known[1].factor, any(tag.learned for tag in known)
+        return Tag(factor, learned, first.shape[-1], lost=lost)
 
     def is_weight(self, value: Tensor) -> bool:
         """A weight, or something made of weights alone."""
@@ -95,22 +118,22 @@ class Watch(TorchDispatchMode):
         learned = isinstance(factor, Tensor) and self.is_weight(factor)
         if number is None or not isinstance(value, Tensor) or (divided and number == 0):
             return None
-        tag = self.tag(value) or Tag()
-        return Tag(tag.factor / number if divided else tag.factor * number, tag.learned or learned, tag.summed)
+        tag = self.tag(value) or Tag(lost=True)
+        factor = tag.factor / number if divided else tag.factor * number
+        return replace(tag, factor=factor, learned=tag.learned or learned)
 
     def softmax(self, scores: Tensor) -> None:
         tag = self.tag(scores)
         if tag is not None and tag.summed:
-            self.found.append(Scores(tag.factor, tag.summed, scores.shape[-1], tag.learned))
+            self.found.append(Scores(tag.factor, tag.summed, scores.shape[-1], tag.learned, tag.lost))
 
     def fused(self, args: Any, kwargs: Any) -> None:
         queries, keys = args[:2]
         width = queries.shape[-1]
         scale = kwargs.get("scale")
         factor = width**-0.5 if scale is None else float(scale)
-        tags = [self.tag(queries) or Tag(), self.tag(keys) or Tag()]
-        learned = any(tag.learned for tag in tags)
-        self.found.append(Scores(factor * tags[0].factor * tags[1].factor, width, keys.shape[-2], learned))
+        tag = self.product(queries, keys, factor)
+        self.found.append(Scores(tag.factor, width, keys.shape[-2], tag.learned, tag.lost))
 
 
 def one_number(factor: Any) -> float | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vitlab.check.finding import Finding, fine, unknown
 from vitlab.check.subject import Subject
+from vitlab.errors import BadInput
 
 SECONDS = 12.0  # for one pass over a loader
 COPIES = 0.005  # share of test pictures that may occur in the training part: published data sets hold a few themselves
@@ -137,8 +138,7 @@ def read(loader: Iterable[Any]) -> Pass:
     started, prints, complete = time.monotonic(), [], True
     total, squares, pixels = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64), 0
     for batch in loader:
-        pictures = batch[0] if isinstance(batch, tuple | list) else batch
-        pictures = pictures.detach().float().cpu()
+        pictures = pictures_of(batch)
         prints += [fingerprint(picture) for picture in pictures]
         exact = pictures.double()
         total, squares = total + exact.sum(dim=(0, 2, 3)), squares + exact.square().sum(dim=(0, 2, 3))
@@ -148,6 +148,15 @@ def read(loader: Iterable[Any]) -> Pass:
             break
     mean = total / max(pixels, 1)
     return Pass(tuple(prints), mean, (squares / max(pixels, 1) - mean.square()).clamp(min=0).sqrt(), complete)
+
+
+def pictures_of(batch: Any) -> Tensor:
+    """The pictures of a batch, (b, c, y, x): the first tensor that it holds."""
+    values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, tuple | list) else [batch]
+    pictures = next((value for value in values if isinstance(value, Tensor)), None)
+    if pictures is None or pictures.ndim not in (3, 4):
+        raise BadInput("the loader gives no tensor of (batch, channels, height, width)")
+    return (pictures if pictures.ndim == 4 else pictures[:, None]).detach().float().cpu()
 
 
 def fingerprint(picture: Tensor) -> bytes:
@@ -165,6 +174,8 @@ def size_of(loader: Iterable[Any]) -> int | None:
 def changing(subject: Subject, loader: Iterable[Any]) -> float:
     """The share of pictures that come out otherwise the second time, whatever their order."""
     first, second = reading(subject, loader), reading(subject, loader, again=True)
+    if not first.prints:
+        raise BadInput("the loader gives no pictures")
     if first.complete and second.complete:
         return 1 - (Counter(first.prints) & Counter(second.prints)).total() / max(len(first.prints), 1)
     data = getattr(loader, "dataset", None)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.check.finding import Finding, Picture, fine, unknown
-from vitlab.check.subject import NotFinite, Subject
+from vitlab.check.subject import NotFinite, Subject, seeded
 
 MOST = 1e3  # how much features or gradients may grow or shrink from the first block to the last
 STEPS, SECONDS = 300, 10.0  # of learning one batch by heart
@@ -24,7 +24,8 @@ def gradients(subject: Subject) -> Finding:
     without = set(named)
     for training in (False, True):
         with subject.lent(shaken=True, training=training) as precision:
-            loss = loss_of(subject.answer(subject.pictures(8, dtype=precision)), subject.labels(8))
+            pictures = subject.pictures(8, dtype=precision)
+            loss = loss_of(subject.answer(pictures), subject.labels(8)) + others_of(subject, pictures)
             if loss.requires_grad:
                 loss.backward()
             without -= {name for name, p in named.items() if p.grad is not None and bool(p.grad.any())}
@@ -41,6 +42,16 @@ def gradients(subject: Subject) -> Finding:
     )
 
 
+def others_of(subject: Subject, pictures: Tensor) -> Tensor | float:
+    """What a model gives beside its logits may have a loss of its own: here the mean square of each."""
+    with seeded(0, subject.device):
+        given = subject.model(pictures)
+    values = given.values() if isinstance(given, dict) else given if isinstance(given, tuple | list) else ()
+    return sum(
+        (v.square().mean() for v in values if isinstance(v, Tensor) and v.is_floating_point() and v.requires_grad), 0.0
+    )
+
+
 def loss_of(outputs: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(outputs, labels)
 
@@ -54,10 +65,11 @@ def copies(subject: Subject) -> Finding:
         drawn = [
             [p for p in block.parameters() if p.numel() > 1 and bool((p != p.flatten()[0]).any())] for block in stack
         ]
-        if drawn[0] and all(len(d) == len(drawn[0]) for d in drawn) and all(same(drawn[0], d) for d in drawn[1:]):
+        alike = [d for d in drawn[1:] if drawn[0] and len(d) == len(drawn[0]) and same(drawn[0], d)]
+        if alike:
             return Finding(
                 "warning",
-                f"all {len(stack)} blocks ({type(stack[0]).__name__}) start with the very same weights",
+                f"{len(alike) + 1} of {len(stack)} blocks ({type(stack[0]).__name__}) start with the very same weights",
                 "nn.TransformerEncoder copies one layer, so every block starts alike.",
                 "In report R4's model it made no clear difference over 3 seeds.",
                 "Draw each block's weights anew, for instance nn.init.xavier_uniform_ on every matrix.",
@@ -88,9 +100,9 @@ def depth(subject: Subject) -> Finding:
     if not stacks:
         return unknown("no stack of like blocks was found")
     with subject.lent() as precision:
-        kept: list[Tensor] = []
+        seen: list[Tensor | None] = []
         hooks = [
-            block.register_forward_hook(lambda _, __, output: kept.append(keep_gradient(output))) for block in stacks[0]
+            block.register_forward_hook(lambda _, __, output: seen.append(keep_gradient(output))) for block in stacks[0]
         ]
         try:
             outputs = subject.answer(subject.pictures(8, dtype=precision))
@@ -98,6 +110,7 @@ def depth(subject: Subject) -> Finding:
         finally:
             for hook in hooks:
                 hook.remove()
+        kept = [features for features in seen if features is not None]
         sizes = [root_mean_square(features) for features in kept]
         steep = [root_mean_square(features.grad) for features in kept if features.grad is not None]
     bars = (
@@ -124,9 +137,10 @@ def depth(subject: Subject) -> Finding:
     )
 
 
-def keep_gradient(output: object) -> Tensor:
-    features = output[0] if isinstance(output, tuple | list) else output
-    assert isinstance(features, Tensor)
+def keep_gradient(output: object) -> Tensor | None:
+    features = output[0] if isinstance(output, tuple | list) and output else output
+    if not isinstance(features, Tensor):
+        return None
     if features.requires_grad:
         features.retain_grad()
     return features
@@ -155,6 +169,9 @@ def overfit(subject: Subject) -> Finding:
         if best >= 0.9:
             return fine(f"{best:.0%} of 32 pictures of noise known by heart after {steps} steps (loss {lowest:.2f})")
     measured = f"after {steps} steps of AdamW {best:.0%} of 32 pictures are known (lowest loss {lowest:.2f})"
+    learned = sum(p.numel() for p in subject.model.parameters() if p.requires_grad)
+    if learned < subject.weights / 2:
+        return unknown(f"most weights are frozen, and the rest may be too few: {measured}")
     if not in_time:
         return unknown(f"too slow to say: {measured} in {time.monotonic() - started:.0f} s")
     return Finding(

@@ -31,7 +31,7 @@ def output(subject: Subject) -> Finding:
         return fine("the outputs are log-probabilities: the softmax that cross-entropy takes of them changes nothing")
     if kind_of(judging) != "logits":
         return fine(f"logits in training mode; in evaluation mode {kind_of(judging)}, which harms nothing")
-    return fine("the outputs are logits: of both signs, growing with the picture")
+    return fine("the outputs are logits: of both signs, and their sum is free")
 
 
 def not_logits(kind: str, classes: int) -> Finding:
@@ -46,7 +46,9 @@ def not_logits(kind: str, classes: int) -> Finding:
     one, floor = "A softmax" if kind == "probabilities" else "A sigmoid", log(1 + (classes - 1) / e)
     return Finding(
         "mistake",
-        f"all outputs lie between 0 and 1{' and sum to 1' * (kind == 'probabilities')}, however loud the pictures",
+        "all outputs have one sign and the same sum for every picture, however loud"
+        if kind == "probabilities"
+        else "all outputs lie between 0 and 1, however loud the pictures",
         f"{one} inside the model, and a softmax inside cross-entropy on top of it: for {classes} classes the loss "
         f"cannot fall below {floor:.2f}, and the gradient fades as the model becomes sure.",
         "Report R1 lost 2.88 points of MNIST to it.",
@@ -60,10 +62,11 @@ def outputs_of(subject: Subject, precision: torch.dtype) -> Tensor:
 
 
 def kind_of(outputs: Tensor) -> str:
-    close = 1e-4
+    close, sums = 1e-4, outputs.sum(dim=1)
+    fixed = bool((sums - sums[0]).abs().max() < close * sums[0].abs())
+    if fixed and (float(outputs.min()) >= 0 or float(outputs.max()) <= 0):
+        return "probabilities"  # perhaps times a number
     if float(outputs.min()) >= 0:
-        if bool((outputs.sum(dim=1) - 1).abs().max() < close):
-            return "probabilities"
         if float(outputs.max()) <= 1:
             return "shares from 0 to 1"
         return "no negative numbers" if bool((outputs == 0).any()) else "logits"
@@ -79,11 +82,12 @@ def scale(subject: Subject) -> Finding:
     if not watch.found:
         return unknown("no softmax over products of queries and keys was seen")
     wrong = [scores for scores in watch.found if not fits(scores)]
-    settled = [scores for scores in watch.found if not scores.learned]
+    settled = [scores for scores in watch.found if right(scores) or not (scores.learned or scores.lost)]
     if wrong:
         return wrongly_scaled(wrong[0], len(wrong), len(watch.found))
     if not settled:
-        return unknown(f"the factor of the scores is learned; it starts at {watch.found[0].factor:.3g}")
+        why = "is learned" if watch.found[0].learned else "could not be followed all the way"
+        return unknown(f"the factor of the scores {why}; what was seen of it is {watch.found[0].factor:.3g}")
     if not all(right(scores) for scores in settled):
         return unknown("scores are scaled by the number of keys' root, as attention between channels is")
     width = settled[0].width
@@ -98,7 +102,7 @@ def right(scores: Scores) -> bool:
 
 def fits(scores: Scores) -> bool:
     """Right, or not to be judged: learned, or attention between channels, which scales by the other side's width."""
-    return scores.learned or right(scores) or abs(scores.factor * scores.keys**0.5 - 1) < 0.01
+    return scores.learned or scores.lost or right(scores) or abs(scores.factor * scores.keys**0.5 - 1) < 0.01
 
 
 def wrongly_scaled(scores: Scores, count: int, total: int) -> Finding:
@@ -106,6 +110,14 @@ def wrongly_scaled(scores: Scores, count: int, total: int) -> Finding:
     root = 1 / scores.factor**2 if scores.factor else 0.0
     if abs(root - round(root)) < 0.01 * root and round(root) > 1:
         by = f"divided by √{round(root)}"
+    if abs(scores.factor * scores.width - 1) < 0.01:
+        return Finding(
+            "warning",
+            f"in {count} of {total} products the scores are divided by {scores.width}, a head's width, not by its root",
+            "Attention is flatter than in the usual form; where one learning rate serves all widths (muP) it is meant.",
+            "At the start every token looks almost evenly at all.",
+            f"Divide by √{scores.width}, unless you mean it.",
+        )
     wide, ratio = scores.width, scores.factor * scores.width**0.5
     size = (
         f"{1 / ratio:.3g} times too small: attention is flatter than meant"

@@ -131,7 +131,7 @@ def built_again(subject: Subject) -> nn.Module | None:
     with seeded(1, subject.device):
         made = subject.make().to(subject.device)
         if any(is_lazy(parameter) for parameter in made.parameters()):
-            made.eval()(subject.pictures(1))
+            made(subject.pictures(2))
         return made
 
 
@@ -154,6 +154,8 @@ def matters(subject: Subject, name: str) -> bool:
     before, after = (built_again(subject) or subject.model for _ in range(2))
     tensor = dict(unregistered(after))[name]
     assert isinstance(tensor, Tensor)
+    if 0 in tensor.stride():  # several places share one number, so none can be changed alone
+        return True
     with torch.no_grad():
         kept, noise = tensor.clone(), torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0))
         plain = eval_answer(before, subject)
@@ -165,12 +167,13 @@ def matters(subject: Subject, name: str) -> bool:
 
 def eval_answer(model: nn.Module, subject: Subject) -> Tensor:
     with seeded(0, subject.device):
-        return answer_of(model.eval()(subject.pictures(2)))
+        model.eval()  # not chained: a train() of one's own may return nothing
+        return answer_of(model(subject.pictures(2)))
 
 
 def loose_kind(value: object) -> str:
     if isinstance(value, nn.Module):
-        return "learned" if any(True for _ in value.parameters()) else ""
+        return "learned" if any(parameter.requires_grad for parameter in value.parameters()) else ""
     if isinstance(value, Tensor) and value.numel() > 1 and value.is_floating_point():
         return "learned" if value.requires_grad and value.is_leaf else "tensor"
     return ""
