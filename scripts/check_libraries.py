@@ -41,7 +41,7 @@ def main() -> None:
                 "seconds": round(report.seconds, 2),
                 "verdicts": {probe: asked.finding.verdict for probe, asked in report.asked.items()},
                 "slowest": max((round(asked.seconds, 2), probe) for probe, asked in report.asked.items()),
-                "open": {probe: finding.measured for probe, finding in report.named("unknown").items()},
+                "measured": {probe: asked.finding.measured for probe, asked in report.asked.items()},
             }
         )  # fmt: skip
         print(runs[-1]["model"], runs[-1]["seconds"], report.named("mistake"), report.named("warning"), flush=True)

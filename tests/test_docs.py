@@ -90,6 +90,23 @@ def test_the_page_about_check_says_what_there_is(checkout):
     assert script("update_check").updated(text) == text
 
 
+def test_thresholds_name_what_the_record_of_sound_models_shows():
+    record = json.loads((ROOT / "results/check/libraries.json").read_text(encoding="utf-8"))
+    measured = {name: [run["measured"][name] for run in record["runs"]] for name in ("depth", "overfit", "positions")}
+    factors = [
+        float(n) for text in measured["depth"] for n in re.findall(r"(?:factor of|gradient by) ([\d.]+)(?:;|$)", text)
+    ]
+    steps = [int(n) for text in measured["overfit"] for n in re.findall(r"by heart after (\d+) steps", text)]
+    moved = [float(n) for text in measured["positions"] for n in re.findall(r"at least ([\d.e+-]+) of", text)]
+    thresholds = {probe.name: probe.threshold for probe in PROBES}
+    assert len(factors) > 40
+    assert max(*factors, *(1 / factor for factor in factors)) < float(re.search(r"below (\d+)", thresholds["depth"])[1])
+    assert len(steps) > 20
+    assert max(steps) <= int(re.search(r"at most (\d+)", thresholds["overfit"])[1])
+    assert len(moved) > 20
+    assert min(moved) > 1e-3  # docs/check.md
+
+
 def test_the_contributing_example_is_a_true_kind(tmp_path):
     """Apply the page to a copy of the package: the new kind trains, and passes the properties all kinds must have."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

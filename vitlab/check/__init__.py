@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,9 @@ def check(
     make = None if isinstance(model, nn.Module) else model
     built = model if isinstance(model, nn.Module) else model()
     subject = subject_of(built, shape, Loaders(train, test), make, classes)
-    asked = {probe.name: answer for probe, answer in ask_all(subject, chosen(only, skip, loaders=test is not None))}
-    return report_of(subject, asked)
+    asked = {probe.name: ask(probe, subject) for probe in chosen(only, skip, loaders=test is not None)}
+    name = type(subject.model).__name__
+    return Report(name, name, subject.shape, subject.classes, subject.weights, asked)
 
 
 def assert_healthy(
@@ -69,27 +70,21 @@ def chosen(only: Sequence[str], skip: Sequence[str], loaders: bool) -> list[Prob
     return [probe for name, probe in names.items() if name in (only or wanted) and name not in skip]
 
 
-def ask_all(subject: Subject, probes: Iterable[Probe]) -> Iterator[tuple[Probe, Asked]]:
-    """Each probe's answer as soon as it is there; a model that raises leaves its question open."""
-    for probe in probes:
-        started = time.monotonic()
-        try:
-            finding = probe.ask(subject)
-        except SystemExit as end:
-            finding = ends_the_program(f"the model calls exit({end.code!r}) while it is asked")
-        except (NotFinite, BadInput) as error:
-            finding = unknown(str(error))
-        except Exception as error:
-            who = "vitlab's own probe failed, which is our fault, not the model's:" if is_ours(error) else "it raised"
-            finding = unknown(f"{who} {first_line(error)}")
-        yield probe, Asked(finding, time.monotonic() - started)
+def ask(probe: Probe, subject: Subject) -> Asked:
+    """The probe's answer; a model that raises leaves its question open."""
+    started = time.monotonic()
+    try:
+        finding = probe.ask(subject)
+    except SystemExit as end:
+        finding = ends_the_program(f"the model calls exit({end.code!r}) while it is asked")
+    except (NotFinite, BadInput) as error:
+        finding = unknown(str(error))
+    except Exception as error:
+        who = "vitlab's own probe failed, which is our fault, not the model's:" if is_ours(error) else "it raised"
+        finding = unknown(f"{who} {first_line(error)}")
+    return Asked(finding, time.monotonic() - started)
 
 
 def is_ours(error: BaseException) -> bool:
     """Whether an error comes from these files, not from the model or its loaders."""
     return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(OURS)
-
-
-def report_of(subject: Subject, asked: dict[str, Asked], target: str = "") -> Report:
-    name = type(subject.model).__name__
-    return Report(target or name, name, subject.shape, subject.classes, subject.weights, asked)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vitlab.check.finding import Asked, Finding, Picture, Report, ends_the_program, unknown
@@ -109,12 +109,8 @@ class Process:
             start_new_session=True, env=environment,
         )  # fmt: skip
         os.close(writer)
-        job = {
-            "target": target, "model": order.model, "shape": order.shape, "classes": order.classes,
-            "loaders": order.loaders, "only": order.only, "skip": order.skip, "gigabytes": order.limits.gigabytes,
-        }  # fmt: skip
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(job).encode())
+        self.process.stdin.write(json.dumps({"target": target} | asdict(order)).encode())
         self.process.stdin.close()
         self.drain = threading.Thread(target=self.keep_what_it_prints, daemon=True)
         self.drain.start()

@@ -56,10 +56,15 @@ def loaders_of_run(run: Run) -> Loaders:
     return Loaders(train, Batches(prepared.test, normalise, run.experiment.testing))
 
 
+def named(module: ModuleType, name: str) -> Any:
+    """What a file calls by that name."""
+    return getattr(module, choose(name, [key for key in vars(module) if not key.startswith("_")], "name in the file"))
+
+
 def found_in(module: ModuleType, name: str) -> Loaders:
     """The loaders that a function of the file returns, (train, test), or those that it holds under such names."""
     if name:
-        function = getattr(module, choose(name, [key for key in vars(module) if not key.startswith("_")], "name"))
+        function = named(module, name)
         given = function() if callable(function) else function
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise BadInput(f"{name} must give two loaders, (train, test), not {type(given).__name__}")

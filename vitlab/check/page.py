@@ -1,31 +1,22 @@
 """Reports as one self-contained page, with the evidence as pictures."""
 
-from collections.abc import Sequence
-from importlib.resources import files
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from vitlab.check.finding import Picture, Report
 from vitlab.check.terminal import MARKS, QUESTIONS, heading, summary
 from vitlab.report.pictures import map_uri, picture_uri
+from vitlab.report.template import fill
 
-ORDER = ("mistake", "warning", "unknown", "fine")
+WRONG = ("mistake", "warning", "unknown")  # what is shown first
 
 
 def render(reports: Sequence[Report]) -> str:
     """The whole page; the same reports give the same text."""
-    environment = Environment(
-        loader=PackageLoader("vitlab.check", ""),
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= {"heading": heading, "summary": summary, "draw": draw, "bars": bars}
-    style = Markup(files("vitlab.check").joinpath("check.css").read_text("utf-8"))
-    page = environment.get_template("check.html.j2").render(
-        reports=reports, style=style, questions=QUESTIONS, marks=MARKS, order=ORDER
-    )
-    return page.encode("utf-8", "replace").decode("utf-8")
+    filters: dict[str, Callable[..., Any]] = {"heading": heading, "summary": summary, "draw": draw, "bars": bars}
+    return fill("vitlab.check", "check", filters, reports=reports, questions=QUESTIONS, marks=MARKS, wrong=WRONG)
 
 
 def draw(picture: Picture) -> str:

@@ -36,9 +36,7 @@ class Subject:
         self.model, self.shape, self.make, self.loaders = model, shape, make, loaders or Loaders()
         self.device = device_of(model)
         self.passes: dict[tuple[int, bool], Any] = {}  # what the probes of the loaders have read
-        if any(is_lazy(parameter) for parameter in model.parameters()):  # the first call gives them their size
-            with torch.no_grad():
-                model(self.pictures(2))
+        give_sizes(model, self)
         with self.lent(torch.float32), torch.no_grad():
             outputs = self.answer(self.pictures(2))
         self.classes = outputs.shape[1]
@@ -61,13 +59,17 @@ class Subject:
         drawn = torch.randint(self.classes, (count,), generator=torch.Generator().manual_seed(SEED))
         return drawn.to(self.device)
 
-    def answer(self, pictures: Tensor, seed: int = 0) -> Tensor:
-        """The outputs (b, classes); every draw inside follows from the seed, so that two calls compare."""
+    def call(self, pictures: Tensor, seed: int = 0) -> Any:
+        """All that the model returns; every draw inside follows from the seed, so that two calls compare."""
         with seeded(SEED + seed, self.device):
-            outputs = answer_of(self.model(pictures))
-        if not bool(torch.isfinite(outputs).all()):
+            returned = self.model(pictures)
+        if not bool(torch.isfinite(answer_of(returned)).all()):
             raise NotFinite("the outputs are not all finite numbers")
-        return outputs
+        return returned
+
+    def answer(self, pictures: Tensor, seed: int = 0) -> Tensor:
+        """The outputs (b, classes) of a call."""
+        return answer_of(self.call(pictures, seed))
 
     def works_in_double(self) -> bool:
         try:
@@ -89,7 +91,6 @@ class Subject:
         model = self.model
         tensors = [*model.parameters(), *model.buffers()]
         before = [(tensor, tensor.data, tensor.data.clone(), tensor.grad) for tensor in tensors]
-        modes = [(module, module.training) for module in model.modules()]
         try:
             for tensor in tensors:
                 if tensor.is_floating_point():
@@ -97,21 +98,43 @@ class Subject:
                 tensor.grad = None
             if shaken:
                 shake(model)
-            model.train()  # some drop what they keep for evaluation only when they are told to train
-            model.train(training)
-            yield precision
+            with modes_kept(model):
+                model.train()  # some drop what they keep for evaluation only when they are told to train
+                model.train(training)
+                yield precision
         finally:
             for tensor, data, kept, gradient in before:
                 data.copy_(kept)  # a probe in the model's own precision may have worked in place
                 tensor.grad = None
                 tensor.data = data
                 tensor.grad = gradient
-            for module, mode in modes:
-                module.training = mode
+
+    def apart(self, outputs: Tensor, others: Tensor, among: Tensor | None = None) -> float:
+        """The largest difference of two answers, as a share of how far pictures' outputs lie apart (in `among`)."""
+        spread = self.spread(outputs if among is None else among)
+        return float((outputs - others).abs().max()) / (spread or 1.0)
 
     def spread(self, outputs: Tensor) -> float:
         """How far the outputs of different pictures lie apart (root mean square); what changes are measured against."""
         return float((outputs - outputs.roll(1, 0)).square().mean().sqrt())
+
+
+@contextmanager
+def modes_kept(model: nn.Module) -> Iterator[None]:
+    """Afterwards every layer is in the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def give_sizes(model: nn.Module, subject: Subject) -> None:
+    """Layers that take their size from the first picture get it."""
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        with torch.no_grad():
+            model(subject.pictures(2))
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -137,13 +160,17 @@ def shake(model: nn.Module) -> None:
             parameter.add_(noise.to(parameter))
 
 
+def first_of(output: Any) -> Any:
+    """The first of several outputs, or the only one."""
+    return output[0] if isinstance(output, tuple | list) and output else output
+
+
 def answer_of(output: Any) -> Tensor:
     """The logits in what a model returns: a tensor, an object with `logits`, or the first of several tensors."""
     found = getattr(output, "logits", output)
     if isinstance(found, dict):
         found = found.get("logits", next(iter(found.values()), None))
-    if isinstance(found, tuple | list) and found:
-        found = found[0]
+    found = first_of(found)
     if not isinstance(found, Tensor):
         raise BadInput(f"the model returns {type(output).__name__}, not a tensor of (batch, classes)")
     if found.ndim != 2:
@@ -162,11 +189,10 @@ def find_shape(model: nn.Module) -> tuple[int, int, int]:
 
     A patch that does not divide a picture may cut its edge off, so a shape whose last pixel is seen goes before.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     cut: list[tuple[int, int, int]] = []
     errors: dict[tuple[int, int, int], str] = {}
-    try:
+    with modes_kept(model):
+        model.eval()
         for shape in candidates(model):
             try:
                 with seeded(SEED, device_of(model)):
@@ -178,9 +204,6 @@ def find_shape(model: nn.Module) -> tuple[int, int, int]:
                     cut.append(shape)
             except Exception as error:  # whatever a stranger's model raises
                 errors[shape] = first_line(error)
-    finally:
-        for module, mode in modes:
-            module.training = mode
     if cut:
         return cut[0]
     shape = next((shape for shape in ((1, 28, 28), (3, 32, 32)) if shape in errors), next(iter(errors)))

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from vitlab.check.loaders import Loaders, found_in, loaders_of_run
+from vitlab.check.loaders import Loaders, found_in, loaders_of_run, named
 from vitlab.check.subject import Subject, find_shape, first_line
 from vitlab.engine.run import open_run
 from vitlab.errors import BadInput, choose, shorten
@@ -129,7 +129,7 @@ def from_name(
     module: ModuleType, name: str, arguments: dict[str, Any]
 ) -> tuple[nn.Module, Callable[[], nn.Module] | None]:
     """What a file calls by that name: a model, or what builds one."""
-    thing = getattr(module, choose(name, [key for key in vars(module) if not key.startswith("_")], "name in the file"))
+    thing = named(module, name)
     if isinstance(thing, nn.Module):
         return thing, None
     if not callable(thing):

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vitlab.check import ask_all, chosen, subject_of
+from vitlab.check import ask, chosen, subject_of
 from vitlab.check.subject import NotFinite, Subject, first_line
 from vitlab.check.target import build
 from vitlab.errors import BadInput
@@ -23,17 +23,17 @@ def main() -> None:
     def tell(**what: Any) -> None:
         channel.write(json.dumps(what) + "\n")
 
-    limit = int(job["gigabytes"] * 2**30)
+    limit = int(job["limits"]["gigabytes"] * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
-        ask(job, tell)
+        answer(job, tell)
     except BaseException as error:  # a model may raise anything, and may call exit
         tell(trouble=reason(error))
     sys.stdout.flush()
     os._exit(0)  # whatever threads or exit hooks the user's code left behind
 
 
-def ask(job: dict[str, Any], tell: Callable[..., None]) -> None:
+def answer(job: dict[str, Any], tell: Callable[..., None]) -> None:
     place = job["target"].partition(":")[0]
     if place.endswith(".py"):
         target = str(Path(place).resolve()) + job["target"][len(place) :]
@@ -48,8 +48,7 @@ def ask(job: dict[str, Any], tell: Callable[..., None]) -> None:
     )  # fmt: skip
     for probe in chosen(job["only"], job["skip"], built.loaders.test is not None):
         tell(asking=probe.name)
-        for _, asked in ask_all(subject, [probe]):
-            tell(asked=probe.name, seconds=asked.seconds, finding=asdict(asked.finding))
+        tell(asked=probe.name, **asdict(ask(probe, subject)))
     tell(end=True)
 
 

@@ -27,7 +27,8 @@ PROBES = (
     Probe(
         "output",
         "Are the outputs logits?",
-        "the outputs of four pictures, all from 0 to 1 at three loudnesses of the pictures, are no accident",
+        "that all outputs of four pictures, at three loudnesses, have one sign and one sum or lie from 0 to 1 is no "
+        "accident",
         outputs.output,
     ),
     Probe(
@@ -41,7 +42,7 @@ PROBES = (
     Probe(
         "depth",
         "Do features and gradients keep their size from block to block?",
-        "a factor of 1,000: healthy stacks of 12 blocks stay below 30",
+        "a factor of 1,000: sound models of timm and transformers stay below 4",
         learning.depth,
     ),
     Probe(
@@ -65,7 +66,8 @@ PROBES = (
     Probe(
         "overfit",
         "Can it learn 32 pictures by heart?",
-        f"90 % known within {learning.STEPS} steps at one of three rates: healthy models need 10 to 100",
+        f"90 % known within {learning.STEPS} steps at one of three rates: sound models of timm and transformers need "
+        "at most 130",
         learning.overfit,
     ),
     Probe(

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import exp
 from typing import Any
 
 import torch
@@ -30,9 +31,7 @@ class Pass:
 
 def every_picture(subject: Subject) -> Finding:
     """Count what a pass over the test loader gives, and compare with its data set."""
-    test = subject.loaders.test
-    if test is None:
-        return unknown("no test loader was given")
+    test = given(subject.loaders.test, "test")
     seen, there = reading(subject, test), size_of(test)
     if not seen.complete:
         return unknown(f"a pass took longer than {SECONDS:g} s; {len(seen.prints):,} pictures were seen until then")
@@ -52,9 +51,7 @@ def every_picture(subject: Subject) -> Finding:
 
 def order(subject: Subject) -> Finding:
     """Two passes over the test loader: the same pictures in the same order?"""
-    test = subject.loaders.test
-    if test is None:
-        return unknown("no test loader was given")
+    test = given(subject.loaders.test, "test")
     first, second = reading(subject, test), reading(subject, test, again=True)
     count = min(len(first.prints), len(second.prints))
     if first.prints[:count] == second.prints[:count]:
@@ -74,9 +71,7 @@ def order(subject: Subject) -> Finding:
 
 def unchanged(subject: Subject) -> Finding:
     """Test pictures read twice must be the same, and normalised as the training pictures are."""
-    test, train = subject.loaders.test, subject.loaders.train
-    if test is None:
-        return unknown("no test loader was given")
+    test, train = given(subject.loaders.test, "test"), subject.loaders.train
     share = changing(subject, test)
     if share:
         return Finding(
@@ -91,7 +86,7 @@ def unchanged(subject: Subject) -> Finding:
     learned, tested = reading(subject, train), reading(subject, test)
     shift = float(((learned.mean - tested.mean) / learned.deviation.clamp(min=1e-6)).abs().max())
     stretch = float((tested.deviation / learned.deviation.clamp(min=1e-6)).log().abs().max())
-    measured = f"means differ by {shift:.2f} deviations, deviations by a factor of {2.718281828**stretch:.2f}"
+    measured = f"means differ by {shift:.2f} deviations, deviations by a factor of {exp(stretch):.2f}"
     if shift <= 0.5 and stretch <= 0.5:
         return fine(f"test pictures read twice are the same, and normalised as the training pictures ({measured})")
     return Finding(
@@ -105,9 +100,7 @@ def unchanged(subject: Subject) -> Finding:
 
 def overlap(subject: Subject) -> Finding:
     """Test pictures that are, pixel by pixel, among the training pictures."""
-    test, train = subject.loaders.test, subject.loaders.train
-    if test is None or train is None:
-        return unknown("no training and test loader were given")
+    test, train = given(subject.loaders.test, "test"), given(subject.loaders.train, "training")
     if changing(subject, train):
         return unknown("the training pictures change from pass to pass, so copies do not show; give them unaugmented")
     learned, tested = reading(subject, train), reading(subject, test)
@@ -124,6 +117,13 @@ def overlap(subject: Subject) -> Finding:
         "The accuracy tells how well the model remembers, not how well it recognises.",
         "Split once, by index, and test on pictures that were never trained on.",
     )
+
+
+def given(loader: Iterable[Any] | None, which: str) -> Iterable[Any]:
+    """The loader, or a question left open."""
+    if loader is None:
+        raise BadInput(f"no {which} loader was given")
+    return loader
 
 
 def reading(subject: Subject, loader: Iterable[Any], again: bool = False) -> Pass:

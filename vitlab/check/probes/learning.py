@@ -2,13 +2,14 @@
 
 import time
 from collections import defaultdict
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.check.finding import Finding, Picture, fine, unknown
-from vitlab.check.subject import NotFinite, Subject, seeded
+from vitlab.check.subject import NotFinite, Subject, answer_of, first_of
 
 MOST = 1e3  # how much features or gradients may grow or shrink from the first block to the last
 STEPS, SECONDS = 300, 10.0  # of learning one batch by heart
@@ -25,7 +26,8 @@ def gradients(subject: Subject) -> Finding:
     for training in (False, True):
         with subject.lent(shaken=True, training=training) as precision:
             pictures = subject.pictures(8, dtype=precision)
-            loss = loss_of(subject.answer(pictures), subject.labels(8)) + others_of(subject, pictures)
+            returned = subject.call(pictures)
+            loss = loss_of(answer_of(returned), subject.labels(8)) + others_of(returned)
             if loss.requires_grad:
                 loss.backward()
             without -= {name for name, p in named.items() if p.grad is not None and bool(p.grad.any())}
@@ -42,10 +44,8 @@ def gradients(subject: Subject) -> Finding:
     )
 
 
-def others_of(subject: Subject, pictures: Tensor) -> Tensor | float:
+def others_of(given: Any) -> Tensor | float:
     """What a model gives beside its logits may have a loss of its own: here the mean square of each."""
-    with seeded(0, subject.device):
-        given = subject.model(pictures)
     values = given.values() if isinstance(given, dict) else given if isinstance(given, tuple | list) else ()
     return sum(
         (v.square().mean() for v in values if isinstance(v, Tensor) and v.is_floating_point() and v.requires_grad), 0.0
@@ -138,7 +138,7 @@ def depth(subject: Subject) -> Finding:
 
 
 def keep_gradient(output: object) -> Tensor | None:
-    features = output[0] if isinstance(output, tuple | list) and output else output
+    features = first_of(output)
     if not isinstance(features, Tensor):
         return None
     if features.requires_grad:

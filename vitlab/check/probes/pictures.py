@@ -1,5 +1,6 @@
 """What of the pictures reaches the output: neighbours, pixels, places."""
 
+from collections import Counter
 from math import gcd
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.check.finding import Finding, Picture, fine, unknown
-from vitlab.check.subject import Subject
+from vitlab.check.subject import Subject, first_of
 from vitlab.data import Sample
 
 WAYS = ("everywhere", "up and down", "left and right")
@@ -61,15 +62,17 @@ def first_that_mixes(subject: Subject, here: Tensor, there: Tensor) -> str:
 def features(subject: Subject, pictures: Tensor) -> dict[tuple[str, int], Tensor]:
     """Each layer's output by its name and how often it was called before, in the order in which they are made."""
     seen: dict[tuple[str, int], Tensor] = {}
+    calls: Counter[str] = Counter()
     hooks = []
     for name, module in subject.model.named_modules():
         if not name:
             continue
 
         def keep(module: nn.Module, given: object, output: object, name: str = name) -> None:
-            tensor = output[0] if isinstance(output, tuple | list) and output else output
+            tensor = first_of(output)
             if isinstance(tensor, Tensor) and tensor.ndim > 1:
-                seen[name, sum(called == name for called, _ in seen)] = tensor.detach().clone()
+                seen[name, calls[name]] = tensor.detach().clone()
+                calls[name] += 1
 
         hooks.append(module.register_forward_hook(keep))
     try:
@@ -89,8 +92,7 @@ def reach(subject: Subject) -> Finding:
         size, dead = strength.sum(dim=0), strength == 0
         with torch.no_grad():
             changed = torch.where(dead, subject.pictures(8, seed=1, dtype=precision), pictures)
-            moved = (subject.answer(changed) - outputs).abs().max()
-            if float(moved) > subject.tolerance * (subject.spread(outputs) or 1.0):
+            if subject.apart(outputs, subject.answer(changed)) > subject.tolerance:
                 dead = torch.zeros_like(dead)  # no gradient, but an effect: the probe `gradients` speaks of that
     picture = Picture("how strongly each pixel moves the output", as_rows(size / (size.max() or 1)))
     total, lost = dead.numel(), int(dead.sum())
@@ -150,12 +152,11 @@ def positions(subject: Subject) -> Finding:
     with subject.lent(shaken=True) as precision, torch.no_grad():
         pictures = subject.pictures(2, dtype=precision)
         outputs = subject.answer(pictures)
-        spread = subject.spread(outputs)
-        if spread <= subject.tolerance * float(outputs.abs().max()):
+        if subject.spread(outputs) <= subject.tolerance * float(outputs.abs().max()):
             return unknown("the output is the same for every picture, so nothing can be said of places in it")
 
         def shift(moved: Tensor) -> float:
-            return float((subject.answer(moved) - outputs).abs().max()) / spread
+            return subject.apart(outputs, subject.answer(moved))
 
         def move(block: tuple[int, int], way: str) -> float | None:
             moved = shuffle(pictures, block, way)

@@ -8,10 +8,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from vitlab.check.finding import Finding, fine, unknown
-from vitlab.check.subject import Subject, answer_of, first_line, seeded
+from vitlab.check.subject import Subject, answer_of, first_line, give_sizes, seeded
 
 
 def repeatable(subject: Subject) -> Finding:
@@ -22,7 +21,7 @@ def repeatable(subject: Subject) -> Finding:
         still = [name for name, module in subject.model.named_modules() if module.training]
     if torch.equal(first, second):
         return fine("the same pictures give the same output twice, to the last digit")
-    apart = float((first - second).abs().max()) / (subject.spread(first) or 1.0)
+    apart = subject.apart(first, second)
     if apart <= subject.tolerance and not still:
         return fine(f"the same pictures give the same output twice, but for {apart:.0e}")
     which = f" These stay in training mode after eval(): {', '.join(still[:3])}." if still else ""
@@ -44,13 +43,13 @@ def batch_sizes(subject: Subject) -> Finding:
             try:
                 part = subject.answer(pictures[:count])
             except Exception as error:
-                return wrong_batch(count, f"a batch of {count} fails: {first_line(error)}")
+                return wrong_batch(f"a batch of {count} fails: {first_line(error)}")
             if part.shape != whole[:count].shape:
-                return wrong_batch(count, f"a batch of {count} is answered with shape {tuple(part.shape)}")
-            apart = float((part - whole[:count]).abs().max()) / (subject.spread(whole) or 1.0)
+                return wrong_batch(f"a batch of {count} is answered with shape {tuple(part.shape)}")
+            apart = subject.apart(part, whole[:count], among=whole)
             if apart > max(subject.tolerance, 1e-5) and not random(subject, pictures):
                 return wrong_batch(
-                    count, f"in a batch of {count} the outputs move by {apart:.1e} of what two pictures' differ by"
+                    f"in a batch of {count} the outputs move by {apart:.1e} of what two pictures' differ by"
                 )
     return fine("one picture, five and eight give each picture the same output")
 
@@ -60,7 +59,7 @@ def random(subject: Subject, pictures: Tensor) -> bool:
     return not torch.equal(subject.answer(pictures, seed=0), subject.answer(pictures, seed=1))
 
 
-def wrong_batch(count: int, measured: str) -> Finding:
+def wrong_batch(measured: str) -> Finding:
     return Finding(
         "mistake",
         measured,
@@ -130,8 +129,7 @@ def built_again(subject: Subject) -> nn.Module | None:
         return None
     with seeded(1, subject.device):
         made = subject.make().to(subject.device)
-        if any(is_lazy(parameter) for parameter in made.parameters()):
-            made(subject.pictures(2))
+        give_sizes(made, subject)
         return made
 
 
@@ -191,7 +189,7 @@ def state_is_lost(subject: Subject) -> str:
     with subject.lent(torch.float32, shaken=True), twin.lent(torch.float32, shaken=True), torch.no_grad():
         pictures = subject.pictures(4)
         first = subject.answer(pictures)
-        apart = float((first - twin.answer(pictures)).abs().max()) / (subject.spread(first) or 1.0)
+        apart = subject.apart(first, twin.answer(pictures))
     if apart <= 1e-4:
         return ""
     return f"a second model with the first one's state gives other outputs (by {apart:.1e} of the spread)"
@@ -207,7 +205,7 @@ def export(subject: Subject) -> Finding:
             return unknown("outputs are random in evaluation mode, so nothing can be compared")
         for name, way in ways.items():
             try:
-                apart = float((way(subject.model, pictures) - plain).abs().max()) / (subject.spread(plain) or 1.0)
+                apart = subject.apart(plain, way(subject.model, pictures))
                 trouble = (
                     f"{name} gives other outputs, by {apart:.1e} of what two pictures' differ by"
                     if apart > 1e-3
