@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from vitlab.data.dataset import Part
 from vitlab.data.prepared import Normalise, unit
-from vitlab.engine.evaluation import counted
+from vitlab.engine.evaluation import batches
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Testing
@@ -39,9 +39,7 @@ class Batches:
         return self.part.labels
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        count, size = counted(len(self.part), self.testing), self.testing.at_once
-        pairs = zip(self.part.pictures[:count].split(size), self.part.labels[:count].split(size), strict=True)
-        for pictures, labels in pairs:
+        for pictures, labels in batches(self.part, self.testing):
             yield self.normalise(unit(pictures)), labels
 
 

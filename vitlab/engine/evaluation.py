@@ -1,6 +1,7 @@
 """Evaluation: every picture once, and what follows from the logits."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,19 +89,24 @@ def counted(pictures: int, testing: Testing) -> int:
     return count
 
 
+def batches(part: Part, testing: Testing) -> Iterator[tuple[Tensor, Tensor]]:
+    """The pictures and labels of a part as they are read, the last and partial batch unless it is to be dropped."""
+    count = counted(len(part), testing)
+    return zip(part.pictures[:count].split(testing.at_once), part.labels[:count].split(testing.at_once), strict=True)
+
+
 @torch.inference_mode()
 def evaluate_part(
     model: Network, part: Part, normalise: Normalise, bfloat16: bool, testing: Testing | None = None
 ) -> Evaluation:
-    """Logits of every picture of a part, the last and partial batch included unless it is to be dropped."""
-    testing = testing or Testing()
+    """Logits of every picture of a part that is read."""
     device = part.pictures.device
-    count = counted(len(part), testing)
     was_training = model.training
     model.eval()
-    logits = []
-    for pictures in part.pictures[:count].split(testing.at_once):
+    logits, read = [], []
+    for pictures, labels in batches(part, testing or Testing()):
         with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
             logits.append(model.logits(normalise(unit(pictures))).float())
+        read.append(labels)
     model.train(was_training)
-    return Evaluation(torch.cat(logits).cpu(), part.labels[:count].cpu())
+    return Evaluation(torch.cat(logits).cpu(), torch.cat(read).cpu())
