@@ -33,7 +33,7 @@ LAYERS = [
     {"__main__"},
 ]
 # Inside model, the story: images → tokens → positions → attention → blocks → heads → the models.
-MODEL = ["layout", "tokens", "positions", "attention", "blocks", "heads", "vit", "multiscale", ""]
+MODEL = ["layout", "tokens", "positions", "attention", "blocks", "stream", "heads", "vit", "multiscale", ""]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 

@@ -8,8 +8,6 @@ from kinds import (
     TOKENS,
     build,
     each,
-    is_blind,
-    mixes_pictures,
     small_multiscale,
     small_tokens,
     small_vit,
@@ -17,9 +15,9 @@ from kinds import (
 )
 from torch import Tensor
 
+from vitlab.errors import BadInput
 from vitlab.model import Maps, Network, VisionTransformer
 from vitlab.model.blocks import BlockLayer
-from vitlab.model.heads import ClassToken, FirstToken, Mean
 from vitlab.model.layout import Grid, Layout
 from vitlab.model.multiscale import ClassAttention, MeanJoin
 from vitlab.model.tokens import ConvPatches, LinearPatches, SeveralScales
@@ -61,8 +59,8 @@ def logits_by_maps(network: Network, pictures: Tensor, streams: list[Maps]) -> T
 def test_logits_made_from_the_maps_are_the_models(model) -> None:
     network, pictures = build(model).eval(), some_pictures(2)
     streams = network.maps(pictures)
-    if is_blind(model) or mixes_pictures(model):
-        assert streams == [], "the token that is read has attended to no patch, or pictures to pictures"
+    if getattr(model, "across", "tokens") == "batch":
+        assert streams == [], "pictures attend to pictures: no map lies on one"
         return
     torch.testing.assert_close(logits_by_maps(network, pictures, streams), network.logits(pictures), **CLOSE)
 
@@ -72,36 +70,37 @@ def test_maps_have_the_shapes_of_their_layout(model) -> None:
     network = build(model).eval()
     for stream in network.maps(some_pictures(2)):
         count = stream.layout.tokens
-        for layer, read in zip(stream.layers, stream.read, strict=True):
+        assert len(stream.layers) in (1, 2)
+        for layer in stream.layers:
             assert layer.shape == (2, layer.shape[1], count, count)
-            assert read.shape == (2, layer.shape[1], count)
-        for grid, laid in zip(stream.layout.grids, stream.on_grids(), strict=True):
-            assert laid.shape == (2, len(stream.layers), stream.layers[0].shape[1], grid.rows, grid.columns)
+            for grid, laid in zip(stream.layout.grids, stream.layout.on_grids(layer), strict=True):
+                assert laid.shape == (2, layer.shape[1], count, grid.rows, grid.columns)
 
 
-@pytest.mark.parametrize("registers", [0, 2])
-def test_the_heads_view_is_the_row_it_reads(registers: int) -> None:
-    pictures = some_pictures(2)
-    for head, rows in (
-        (ClassToken(), slice(0, 1)),
-        (FirstToken(), slice(registers, registers + 1)),
-        (Mean(), slice(registers, None)),
-    ):
-        (stream,) = build(small_vit(head=head, registers=registers)).eval().maps(pictures)
-        for layer, read in zip(stream.layers, stream.read, strict=True):
-            torch.testing.assert_close(read, layer[:, :, rows].mean(dim=2))
-
-
-def test_the_joins_view_covers_every_scale() -> None:
+def test_the_joins_maps_cover_every_scale() -> None:
     pictures = some_pictures(2)
     streams = build(small_multiscale(join=MeanJoin())).eval().maps(pictures)
     assert [stream.layout for stream in streams] == [Layout(0, (Grid(2, 4),)), Layout(0, (Grid(1, 2),))]
-    for stream in streams:
-        torch.testing.assert_close(stream.read[-1], stream.layers[-1].mean(dim=2))
     *scales, joined = build(small_multiscale(join=ClassAttention())).eval().maps(pictures)
     assert len(scales) == 2
     assert joined.layout == Layout(1, (Grid(2, 4), Grid(1, 2)))
-    torch.testing.assert_close(joined.read[0], joined.layers[0][:, :, 0])
+
+
+@pytest.mark.parametrize("model", EVERY_MODEL)
+def test_a_trace_ends_in_the_models_answer(model) -> None:
+    network, pictures = build(model).eval(), some_pictures(2)
+    if getattr(model, "across", "tokens") == "batch":
+        with pytest.raises(BadInput, match="across the batch"):
+            network.trace(pictures)
+        return
+    stream = network.trace(pictures)
+    assert [len(part.tokens) for part in stream.all()] == [len(part.blocks) + 1 for part in stream.all()]
+    torch.testing.assert_close(network.finish(stream.tokens[-1]), network.logits(pictures), **CLOSE)
+    torch.testing.assert_close(network.lens(stream)[-1], network.logits(pictures), **CLOSE)
+    for part in stream.all():
+        for block, entered, left in part.steps():
+            by_map = block.through(entered, block.map(entered, part.rotation))
+            torch.testing.assert_close(by_map, left, **CLOSE)
 
 
 def test_on_grids_lays_each_patch_in_its_row_and_column() -> None:
@@ -109,7 +108,7 @@ def test_on_grids_lays_each_patch_in_its_row_and_column() -> None:
     for token in range(layout.tokens):
         read = torch.zeros(1, 1, layout.tokens)
         read[..., token] = 1
-        lit = [laid[0, 0, 0].nonzero().tolist() for laid in Maps(layout, [], [read]).on_grids()]
+        lit = [laid[0, 0].nonzero().tolist() for laid in layout.on_grids(read)]
         expected: list[list[list[int]]] = [[], []]
         if 2 <= token < 8:
             expected[0] = [[(token - 2) // 3, (token - 2) % 3]]
@@ -128,10 +127,10 @@ def test_a_lit_patch_shows_where_it_lies_in_the_picture(kind) -> None:
             lit = dark.clone()
             lit[..., row, column] = 1
             moved = (network.embed(lit) - network.embed(dark)).abs().sum(dim=-1, keepdim=True)
-            shown = Maps(network.layout, [], [moved.mT]).on_grids()
+            shown = network.layout.on_grids(moved.mT)
             for grid, laid in zip(network.layout.grids, shown, strict=True):
                 side = SHAPE.height // grid.rows
-                assert (laid[0, 0, 0] > 1e-6).nonzero().tolist() == [[row // side, column // side]]
+                assert (laid[0, 0] > 1e-6).nonzero().tolist() == [[row // side, column // side]]
 
 
 def test_maps_of_a_trained_looking_model_point_at_the_patch_it_was_made_to_look_at() -> None:
@@ -149,7 +148,7 @@ def test_maps_of_a_trained_looking_model_point_at_the_patch_it_was_made_to_look_
         for column in range(4):
             pictures = torch.zeros(1, SHAPE.channels, SHAPE.height, SHAPE.width)
             pictures[..., row * 4 : row * 4 + 4, column * 4 : column * 4 + 4] = 1.0
-            (laid,) = network.maps(pictures)[0].on_grids()
-            assert laid[0, 0, 0].argmax() == row * 4 + column
-            assert laid[0, 0, 0, row, column] > 0.9
-            assert laid[0, 0, 1].std() < 1e-6  # the second head was told nothing
+            (laid,) = network.layout.on_grids(network.maps(pictures)[0].layers[0][:, :, 0])
+            assert laid[0, 0].argmax() == row * 4 + column
+            assert laid[0, 0, row, column] > 0.9
+            assert laid[0, 1].std() < 1e-6  # the second head was told nothing

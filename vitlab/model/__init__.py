@@ -2,9 +2,20 @@
 
 from vitlab.model.layout import Shape
 from vitlab.model.multiscale import MultiScale, MultiScaleTransformer
-from vitlab.model.vit import Maps, VisionTransformer, ViT
+from vitlab.model.stream import Maps, Stream
+from vitlab.model.vit import VisionTransformer, ViT
 
 Model = ViT | MultiScale
 Network = VisionTransformer | MultiScaleTransformer
 
-__all__ = ["Maps", "Model", "MultiScale", "MultiScaleTransformer", "Network", "Shape", "ViT", "VisionTransformer"]
+__all__ = [
+    "Maps",
+    "Model",
+    "MultiScale",
+    "MultiScaleTransformer",
+    "Network",
+    "Shape",
+    "Stream",
+    "ViT",
+    "VisionTransformer",
+]

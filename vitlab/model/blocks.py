@@ -59,16 +59,28 @@ class BlockLayer(nn.Module):
 
     def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
         """Tokens (b, n, d) → the tokens in `read` (all, if none is named), after attention and MLP."""
-        if self.place == "after":
-            tokens = self.norm_attention(keep(tokens + self.end_attention(self.attention(tokens, rotation)), read))
-            return self.norm_mlp(tokens + self.end_mlp(self.mlp(tokens)))
-        tokens = keep(tokens + self.end_attention(self.attention(self.norm_attention(tokens), rotation)), read)
-        return tokens + self.end_mlp(self.mlp(self.norm_mlp(tokens)))
+        return self.finish(tokens, self.attention(self.seen(tokens), rotation), read)
 
     def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
         """The attention weights (b, h, n, n) that `forward` uses on these tokens."""
-        seen = tokens if self.place == "after" else self.norm_attention(tokens)
-        return self.attention.map(seen, rotation)
+        return self.attention.map(self.seen(tokens), rotation)
+
+    def through(self, tokens: Tensor, weights: Tensor) -> Tensor:
+        """What `forward` gives when attention mixes by these weights; by those of `map`, it is `forward`."""
+        values = self.attention.values(self.seen(tokens))
+        return self.finish(tokens, self.attention.join(weights.to(values.dtype) @ values), None)
+
+    def seen(self, tokens: Tensor) -> Tensor:
+        """The tokens as attention sees them."""
+        return tokens if self.place == "after" else self.norm_attention(tokens)
+
+    def finish(self, tokens: Tensor, mixed: Tensor, read: slice | None) -> Tensor:
+        """Add what attention mixed, then the MLP."""
+        tokens = keep(tokens + self.end_attention(mixed), read)
+        if self.place == "after":
+            tokens = self.norm_attention(tokens)
+            return self.norm_mlp(tokens + self.end_mlp(self.mlp(tokens)))
+        return tokens + self.end_mlp(self.mlp(self.norm_mlp(tokens)))
 
 
 class Stack(nn.ModuleList):
@@ -82,15 +94,6 @@ class Stack(nn.ModuleList):
         for place, block in enumerate(self, start=1):
             tokens = block(tokens, rotation, read if place == len(self) else None)
         return tokens if len(self) else keep(tokens, read)
-
-    def maps(self, tokens: Tensor, rotation: Rotation | None = None) -> tuple[list[Tensor], Tensor]:
-        """The map of each block, and the last tokens."""
-        layers = []
-        for block in self:
-            assert isinstance(block, BlockLayer)
-            layers.append(block.map(tokens, rotation))
-            tokens = block(tokens, rotation)
-        return layers, tokens
 
 
 def keep(tokens: Tensor, read: slice | None) -> Tensor:

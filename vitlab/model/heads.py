@@ -54,10 +54,6 @@ class Reader(nn.Module):
         """The tokens in `read` (b, m, d) → logits (b, classes)."""
         return self.logits(read[:, 0] if read.shape[1] == 1 else read.mean(dim=1))
 
-    def pool(self, rows: Tensor) -> Tensor:
-        """(b, h, n, n) → (b, h, n): the row of an attention map by which this head sees the tokens."""
-        return rows[..., self.read, :].mean(dim=-2)
-
 
 Output = Literal["logits", "log-softmax", "softmax"]
 # Cross-entropy takes the log-softmax itself: of log-probabilities it makes the same, of probabilities it makes

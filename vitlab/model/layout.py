@@ -47,6 +47,11 @@ class Layout:
     def tokens(self) -> int:
         return self.extra + self.patches
 
+    def on_grids(self, weights: Tensor) -> list[Tensor]:
+        """One weight per token (…, n) laid where the patches lie: (…, rows, columns) for each grid."""
+        parts = weights[..., self.extra :].split([grid.tokens for grid in self.grids], dim=-1)
+        return [part.unflatten(-1, (g.rows, g.columns)) for part, g in zip(parts, self.grids, strict=True)]
+
     def coordinates(self) -> Tensor:
         """Centre (y, x) of every patch, in patches of the finest grid: one grid gives the row and column numbers."""
         fine = max(self.grids, key=lambda grid: grid.tokens)

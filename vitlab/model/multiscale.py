@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from vitlab.errors import BadInput
 from vitlab.model.attention import Attention, Softmax, Uniform
 from vitlab.model.blocks import Block, Stack
-from vitlab.model.heads import OUTPUTS, ClassToken, Mean, Output
+from vitlab.model.heads import OUTPUTS, ClassToken, Head, Mean, Output
 from vitlab.model.layout import Layout, Shape, divide
 from vitlab.model.positions import Learned, NoPositions, Positions, Rotary
+from vitlab.model.stream import Maps, Stream, follow
 from vitlab.model.tokens import ConvPatches
-from vitlab.model.vit import FIRST_WEIGHTS, Maps, Start, check_size
+from vitlab.model.vit import FIRST_WEIGHTS, Start, check_size
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class LateClassToken:
     def build(self, settings: "MultiScale", classes: int, layout: Layout) -> "Join":
         if isinstance(settings.positions, Rotary):
             raise BadInput("join late-class-token adds positions last, and rotary ones are not added: choose others")
-        return LateJoin(settings, classes, layout)
+        return Join(settings, classes, layout, ClassToken(), positions=settings.positions, depth=0)
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class MeanJoin:
     kind: ClassVar[str] = "mean"
 
     def build(self, settings: "MultiScale", classes: int, layout: Layout) -> "Join":
-        return MeanOfScales(settings, classes, layout)
+        return Join(settings, classes, layout, Mean(), positions=NoPositions(), depth=0)
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class ClassAttention:
     kind: ClassVar[str] = "class-attention"
 
     def build(self, settings: "MultiScale", classes: int, layout: Layout) -> "Join":
-        return AttendingJoin(settings, classes, layout)
+        return Join(settings, classes, layout, ClassToken(), positions=NoPositions(), depth=1)
 
 
 JoinKind = LateClassToken | MeanJoin | ClassAttention
@@ -83,60 +84,28 @@ class MultiScale:
 
 
 class Join(nn.Module):
-    """Tokens of each scale → logits."""
+    """[class token, where the head reads one; tokens of each scale] + positions → blocks → norm → head."""
 
-    def forward(self, scales: list[Tensor]) -> Tensor:
-        raise NotImplementedError
-
-    def maps(self, scales: list[Tensor], streams: list[Maps]) -> list[Maps]:
-        """The streams, with the join's own attention added where it has some."""
-        raise NotImplementedError
-
-
-class LateJoin(Join):
-    def __init__(self, settings: MultiScale, classes: int, layout: Layout):
+    def __init__(
+        self, settings: MultiScale, classes: int, layout: Layout, head: Head, *, positions: Positions, depth: int
+    ):
         super().__init__()
-        layout = Layout(1, layout.grids)
-        self.extra = nn.Parameter(torch.empty(1, settings.width))
-        self.positions = settings.positions.build(layout, settings.width, head_width=None)
+        self.layout = Layout(head.own_tokens, layout.grids)
+        self.extra = nn.Parameter(torch.empty(head.own_tokens, settings.width)) if head.own_tokens else None
+        self.positions = positions.build(self.layout, settings.width, head_width=None)
+        self.blocks = Stack(settings.block, depth, settings.width, settings.attention, self.layout)
         self.norm = settings.block.normalise(settings.width)
-        self.head = ClassToken().build(settings.width, classes, layout)
+        self.head = head.build(settings.width, classes, self.layout)
 
     def forward(self, scales: list[Tensor]) -> Tensor:
-        return self.head(self.norm(self.positions(prepend(self.extra, scales))[:, self.head.read]))
+        return self.head(self.norm(self.blocks(self.enter(scales), None, self.head.read)))
 
-    def maps(self, scales: list[Tensor], streams: list[Maps]) -> list[Maps]:
-        return []  # the class token has attended to nothing
-
-
-class MeanOfScales(Join):
-    def __init__(self, settings: MultiScale, classes: int, layout: Layout):
-        super().__init__()
-        self.norm = settings.block.normalise(settings.width)
-        self.head = Mean().build(settings.width, classes, layout)
-
-    def forward(self, scales: list[Tensor]) -> Tensor:
-        return self.head(self.norm(torch.cat(scales, dim=1)))
-
-    def maps(self, scales: list[Tensor], streams: list[Maps]) -> list[Maps]:
-        return streams
-
-
-class AttendingJoin(Join):
-    def __init__(self, settings: MultiScale, classes: int, layout: Layout):
-        super().__init__()
-        self.layout = Layout(1, layout.grids)
-        self.extra = nn.Parameter(torch.empty(1, settings.width))
-        self.blocks = Stack(settings.block, 1, settings.width, settings.attention, self.layout)
-        self.norm = settings.block.normalise(settings.width)
-        self.head = ClassToken().build(settings.width, classes, self.layout)
-
-    def forward(self, scales: list[Tensor]) -> Tensor:
-        return self.head(self.norm(self.blocks(prepend(self.extra, scales), None, self.head.read)))
-
-    def maps(self, scales: list[Tensor], streams: list[Maps]) -> list[Maps]:
-        layers, _ = self.blocks.maps(prepend(self.extra, scales))
-        return [*streams, Maps(self.layout, layers, [self.head.pool(layer) for layer in layers])]
+    def enter(self, scales: list[Tensor]) -> Tensor:
+        """[extra; tokens of scale 1; tokens of scale 2; …], with their positions."""
+        tokens = torch.cat(scales, dim=1)
+        if self.extra is not None:
+            tokens = torch.cat([self.extra.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
+        return self.positions(tokens)
 
 
 class Scale(nn.Module):
@@ -156,15 +125,14 @@ class Scale(nn.Module):
     def embed(self, pictures: Tensor) -> Tensor:
         return self.positions(self.tokens(pictures))
 
-    def maps(self, pictures: Tensor) -> tuple[Maps, Tensor]:
-        """The attention that `forward` uses, read as the mean over the tokens that look; and the last tokens."""
-        layers, tokens = self.blocks.maps(self.embed(pictures), self.positions.rotation)
-        return Maps(self.layout, layers, [layer.mean(dim=-2) for layer in layers]), tokens
+    def trace(self, pictures: Tensor) -> Stream:
+        return follow(self.layout, self.blocks, self.positions.rotation, self.embed(pictures), read=slice(None))
 
 
 class MultiScaleTransformer(nn.Module):
     def __init__(self, settings: MultiScale, shape: Shape, classes: int):
         super().__init__()
+        self.shape = shape
         self.output: Output = settings.output
         early: Positions = NoPositions() if isinstance(settings.join, LateClassToken) else settings.positions
         self.scales = nn.ModuleList(Scale(settings, shape, patch, early) for patch in settings.patches)
@@ -179,18 +147,20 @@ class MultiScaleTransformer(nn.Module):
     def logits(self, pictures: Tensor) -> Tensor:
         return self.join([scale(pictures) for scale in self.scales])
 
+    def trace(self, pictures: Tensor) -> Stream:
+        """The join's stream, fed by one for each scale, to look at."""
+        scales = tuple(scale.trace(pictures) for scale in self.scales if isinstance(scale, Scale))
+        tokens = self.join.enter([stream.tokens[-1] for stream in scales])
+        return follow(self.join.layout, self.join.blocks, None, tokens, read=self.join.head.read, before=scales)
+
+    def finish(self, tokens: Tensor) -> Tensor:
+        """The join's last tokens (b, n, d) → logits (b, classes)."""
+        return self.join.head(self.join.norm(tokens[:, self.join.head.read]))
+
+    def lens(self, stream: Stream) -> list[Tensor]:
+        """The logits that the join would give of the scales before their first block and after each."""
+        return [self.join(list(scales)) for scales in zip(*(scale.tokens for scale in stream.before), strict=True)]
+
     def maps(self, pictures: Tensor) -> list[Maps]:
         """The attention that `forward` uses on these pictures: a stream per scale, and the join's where it attends."""
-        streams, tokens = [], []
-        for scale in self.scales:
-            assert isinstance(scale, Scale)
-            maps, last = scale.maps(pictures)
-            streams.append(maps)
-            tokens.append(last)
-        return [maps for maps in self.join.maps(tokens, streams) if maps.layers]
-
-
-def prepend(extra: Tensor, scales: list[Tensor]) -> Tensor:
-    """[extra; tokens of scale 1; tokens of scale 2; …]."""
-    tokens = torch.cat(scales, dim=1)
-    return torch.cat([extra.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
+        return [stream.maps() for stream in self.trace(pictures).all() if len(stream.blocks)]

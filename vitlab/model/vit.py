@@ -13,6 +13,7 @@ from vitlab.model.blocks import Block, Stack
 from vitlab.model.heads import OUTPUTS, ClassToken, Head, Output
 from vitlab.model.layout import Layout, Shape
 from vitlab.model.positions import Learned, Positions, Rotary
+from vitlab.model.stream import Maps, Stream, follow
 from vitlab.model.tokens import ConvPatches, Tokens
 
 Start = Literal["xavier", "torch"]
@@ -48,25 +49,11 @@ class ViT:
         return VisionTransformer(self, shape, classes)
 
 
-@dataclass(frozen=True, eq=False)
-class Maps:
-    """What one stream of tokens did: attention (b, h, n, n) of each block, and the head's view of it (b, h, n)."""
-
-    layout: Layout
-    layers: list[Tensor]
-    read: list[Tensor]
-
-    def on_grids(self) -> list[Tensor]:
-        """The head's view laid on each grid of patches: (b, layers, heads, rows, columns)."""
-        patches = torch.stack(self.read, dim=1)[..., self.layout.extra :]
-        parts = patches.split([grid.tokens for grid in self.layout.grids], dim=-1)
-        return [part.unflatten(-1, (g.rows, g.columns)) for part, g in zip(parts, self.layout.grids, strict=True)]
-
-
 class VisionTransformer(nn.Module):
     def __init__(self, settings: ViT, shape: Shape, classes: int):
         super().__init__()
         width = settings.width
+        self.shape = shape
         self.output: Output = settings.output
         self.across = settings.across
         self.tokens = settings.tokens.build(shape, width)
@@ -101,14 +88,23 @@ class VisionTransformer(nn.Module):
             tokens = torch.cat([self.extra.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
         return self.positions(tokens)
 
+    def trace(self, pictures: Tensor) -> Stream:
+        """The way of these pictures' tokens through the blocks, to look at."""
+        if self.across == "batch":
+            raise BadInput("this model attends across the batch, from picture to picture: no map lies on one picture")
+        return follow(self.layout, self.blocks, self.positions.rotation, self.embed(pictures), read=self.head.read)
+
+    def finish(self, tokens: Tensor) -> Tensor:
+        """Tokens (b, n, d) → logits (b, classes)."""
+        return self.head(self.norm(tokens[:, self.head.read]))
+
+    def lens(self, stream: Stream) -> list[Tensor]:
+        """The logits that the head would give before the first block and after each (nostalgebraist, 2020)."""
+        return [self.finish(tokens) for tokens in stream.tokens]
+
     def maps(self, pictures: Tensor) -> list[Maps]:
         """The attention that `forward` uses on these pictures, as one stream; none where it is across the batch."""
-        if self.across == "batch":
-            return []
-        layers, _ = self.blocks.maps(self.embed(pictures), self.positions.rotation)
-        if not layers:
-            return []
-        return [Maps(self.layout, layers, [self.head.pool(layer) for layer in layers])]
+        return [] if self.across == "batch" else [self.trace(pictures).maps()]
 
 
 def check_size(width: int, depth: int, classes: int) -> None:

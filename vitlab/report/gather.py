@@ -1,7 +1,7 @@
 """Gathers a finished run into the view that the report shows."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run
-from vitlab.model import Maps, MultiScaleTransformer, Network, Shape
+from vitlab.model import MultiScaleTransformer, Network, Shape, Stream
 from vitlab.report.content import Look, Mistake, View
 from vitlab.settings import to_json
 
@@ -79,10 +79,12 @@ def look(model: Network, prepared: Prepared, evaluation: Evaluation) -> tuple[li
     """Attention on one test picture of each of the first classes, on every grid of patches."""
     chosen = [int((evaluation.labels == label).nonzero()[0]) for label in evaluation.labels.unique()[:LOOKS]]
     pictures = prepared.test.pictures[chosen]
-    with torch.inference_mode():
-        streams = model.maps(Normalise(prepared.card, torch.device("cpu"))(unit(pictures)))
     looks = []
-    for maps, rest in grids(streams):
+    with torch.inference_mode():
+        seen = Normalise(prepared.card, torch.device("cpu"))(unit(pictures))
+        apart = isinstance(model, MultiScaleTransformer) or model.across == "tokens"
+        laid = list(grids(model.trace(seen).all())) if apart else []
+    for maps, rest in laid:
         for place, index in enumerate(chosen):
             guess = int(evaluation.guesses[index])
             looks.append(
@@ -94,12 +96,15 @@ def look(model: Network, prepared: Prepared, evaluation: Evaluation) -> tuple[li
     return looks, describe_reading(model)
 
 
-def grids(streams: list[Maps]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def grids(streams: Iterable[Stream]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For each grid of each stream: maps (b, layers, heads, rows, columns), and the share on extra tokens."""
     for stream in streams:
-        rest = torch.stack([read[..., : stream.layout.extra].sum(-1) for read in stream.read], dim=1)
-        for maps in stream.on_grids():
-            yield maps.numpy(), rest.numpy()
+        layers = stream.maps().layers
+        if layers:
+            read = torch.stack([layer[..., stream.read, :].mean(dim=-2) for layer in layers], dim=1)
+            rest = read[..., : stream.layout.extra].sum(-1)
+            for maps in stream.layout.on_grids(read):
+                yield maps.numpy(), rest.numpy()
 
 
 def describe_reading(model: Network) -> str:

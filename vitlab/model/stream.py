@@ -1,0 +1,61 @@
+"""A stream: one sequence of tokens on its way through a stack of blocks, kept so that it can be looked at."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vitlab.model.blocks import BlockLayer, Stack
+from vitlab.model.layout import Layout
+from vitlab.model.positions import Rotation
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """What one stream did: the attention (b, h, n, n) of each block; token i looks with row i."""
+
+    layout: Layout
+    layers: list[Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """The tokens (b, n, d) that enter a stack and those that leave each block; a stream may be fed by others."""
+
+    layout: Layout
+    blocks: Stack
+    rotation: Rotation | None
+    tokens: list[Tensor]  # before the first block, and after each
+    read: slice  # the tokens that what comes next looks at
+    before: tuple["Stream", ...] = ()  # whose last tokens, one after another, are this one's patches
+
+    def all(self) -> Iterator["Stream"]:
+        """The streams that feed this one, then itself."""
+        for stream in self.before:
+            yield from stream.all()
+        yield self
+
+    def steps(self) -> Iterator[tuple[BlockLayer, Tensor, Tensor]]:
+        """Each block, with the tokens that entered and left it."""
+        for block, entered, left in zip(self.blocks, self.tokens[:-1], self.tokens[1:], strict=True):
+            assert isinstance(block, BlockLayer)
+            yield block, entered, left
+
+    def maps(self) -> Maps:
+        return Maps(self.layout, [block.map(tokens, self.rotation) for block, tokens, _ in self.steps()])
+
+
+def follow(
+    layout: Layout,
+    blocks: Stack,
+    rotation: Rotation | None,
+    tokens: Tensor,
+    *,
+    read: slice,
+    before: tuple[Stream, ...] = (),
+) -> Stream:
+    """Send tokens through a stack, keeping them between its blocks."""
+    kept = [tokens]
+    for block in blocks:
+        kept.append(block(kept[-1], rotation))
+    return Stream(layout, blocks, rotation, kept, read, before)
