@@ -8,11 +8,13 @@ from typing import get_args
 import pytest
 import torch
 from conftest import QUICK
+from kinds import ATTENTIONS, build, each, small_attention, small_multiscale, small_vit, some_pictures
 from loops import loop_of, stop_after, trained
 from mistaken import MISTAKES, SOUND
 
 import vitlab
 from vitlab.check import check
+from vitlab.look import inside
 from vitlab.model.attention import Attention
 from vitlab.model.layout import Grid, Layout
 
@@ -129,3 +131,20 @@ def test_a_model_is_checked_where_it_lies(name):
     report = check(lambda: make().cuda(), (1, 28, 28))
     assert set(report.named("mistake")) == expected
     assert not report.named("unknown")
+
+
+@each(ATTENTIONS)
+@pytest.mark.parametrize("several", [False, True], ids=["vit", "multi-scale"])
+def test_looking_inside_shows_the_same_on_a_gpu(kind, several):
+    model = (
+        small_multiscale(attention=small_attention(kind, heads=4))
+        if several
+        else small_vit(attention=small_attention(kind))
+    )
+    network, pictures = build(model, seed=3), some_pictures(5)
+    on_cpu = inside(network, pictures)
+    there = inside(network.cuda(), pictures)
+    assert there.gap < 1e-4
+    for stream, other in zip(on_cpu.streams, there.streams, strict=True):
+        for name in ("attention", "rollout", "relevance", "similarity", "distance", "entropy"):
+            torch.testing.assert_close(getattr(stream, name), getattr(other, name), rtol=2e-3, atol=2e-4)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from vitlab.report import Look, Mistake, View, calibration, charts, confusion, pictures, render, words
 
-VOID = {"meta", "link", "img", "input", "br"}
+VOID = {"meta", "link", "img", "input", "br", "wbr"}
 HOSTILE = [
     "<script>alert(1)</script>",
     "\"quoted' & <b>",

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vitlab.report.charts import apart
+from vitlab.report.seeds import Difference, Sample, difference, student
 from vitlab.reproduce import charts, words
-from vitlab.reproduce.drawing import apart, scale
-from vitlab.reproduce.figures import Difference, Sample, difference, missing, student, table, verdict
+from vitlab.reproduce.drawing import scale
+from vitlab.reproduce.figures import missing, table, verdict
 from vitlab.reproduce.page import summary, write_page
 from vitlab.reproduce.plan import Claim, Reproduction, Variant
 

@@ -23,9 +23,12 @@ from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput, choose
+from vitlab.report.comparison_accuracy import summary
+from vitlab.report.comparison_runs import compared
+from vitlab.report.paired import CAVEAT
 from vitlab.reproduce.runs import Reproducer, chosen
 from vitlab.reproduce.terminal import show_list, show_record
-from vitlab.settings import override, walk
+from vitlab.settings import override, walk, write_value
 
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
@@ -132,6 +135,33 @@ def looks_inverted(run: Path, pictures: tuple[Path, ...]) -> bool:
     return swapped + 1 < normal
 
 
+def report(
+    runs: Positional[tuple[Path, ...]],
+    /,
+    page: Annotated[Path | None, tyro.conf.arg(name="out", metavar="FILE", help_behavior_hint="")] = None,
+    data: Folder = None,
+    device: Device = "auto",
+) -> None:
+    """Write the page of a run anew, or one page that compares several runs.
+
+    Args:
+        runs: The run's folder, or those of 2 to 8 runs; the first is the one the others are compared with.
+        page: The page to write; left out, report.html in the run, or comparison.html in the folder of the runs.
+        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
+        device: auto, cpu or cuda.
+    """
+    written = lab.report(runs, out=page, data=data, device=device)
+    opened = [open_run(run) for run in runs]
+    if len(opened) > 1:
+        for line in summary(compared(opened)):
+            out.print(line, markup=False)
+        out.print(CAVEAT, markup=False)
+    else:
+        result = opened[0].result
+        show_accuracy(result["test_accuracy"], result["low"], result["high"], result["count"])
+    out.print(f"open {written}", markup=False)
+
+
 def data(
     action: Positional[Literal["list", "get", "check"]],
     names: Positional[tuple[str, ...]] = (),
@@ -170,9 +200,7 @@ def settings(recipe: Positional[str] = "digits", settings: Positional[tuple[str,
     """
     table = plain_table("setting", "value", "may be", "meaning")
     for entry in walk(override(recipes.recipe(recipe), list(settings))):
-        value = ",".join(map(str, entry.value)) if isinstance(entry.value, tuple) else str(entry.value)
-        value = {"True": "yes", "False": "no"}.get(value, value)
-        table.add_row(".".join(entry.path), value, entry.allowed, entry.meaning)
+        table.add_row(".".join(entry.path), write_value(entry.value), entry.allowed, entry.meaning)
     out.print(table, markup=False)
 
 
@@ -230,6 +258,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "resume": resume,
     "evaluate": evaluate,
     "predict": predict,
+    "report": report,
     "data": data,
     "settings": settings,
     "reproduce": reproduce,

@@ -1,5 +1,6 @@
-"""The verbs, as functions: train, resume, evaluate, predict."""
+"""The verbs, as functions: train, resume, evaluate, predict, report."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,15 @@ from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.engine.progress import Progress
 from vitlab.engine.run import Run, claim_run, open_run
 from vitlab.engine.storage import make_folder, write
-from vitlab.errors import BadInput
+from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
-from vitlab.model import Shape
+from vitlab.look.files import read_named
+from vitlab.look.shown import Look
+from vitlab.look.shown import look as look_at
+from vitlab.model import MultiScaleTransformer, Network, Shape, VisionTransformer
 from vitlab.recipes import recipe
+from vitlab.report import comparison
+from vitlab.report.comparison_runs import compared
 from vitlab.report.gather import gather
 from vitlab.report.view import render
 from vitlab.settings import override
@@ -135,10 +141,85 @@ def load_pictures(run: Run | Path | str, pictures: Sequence[Path | str], invert:
     return Normalise(card, torch.device("cpu"))(unit(255 - read if invert else read))
 
 
-def write_report(run: Run, prepared: Prepared) -> Path:
-    """Make the run's report.html anew from its folder."""
-    write(run.report, render(gather(run, prepared)).encode())
-    return run.report
+def report(
+    runs: Sequence[Run | Path | str] | Run | Path | str,
+    out: Path | str | None = None,
+    data: Path | str | None = None,
+    device: str = "auto",
+) -> Path:
+    """Write the page of one run anew, or one page that compares several; returns where it is."""
+    given = [as_run(run) for run in ([runs] if isinstance(runs, Run | Path | str) else runs)]
+    if not given:
+        raise BadInput("no run given: name one to report on, or several to compare")
+    find_device(device)
+    chosen = compared(given) if len(given) > 1 else []
+    for run in given:
+        check_finished(run)
+    page, prepared = Path(out) if out else None, load_data(given[0].experiment, data)
+    check_same_pictures(given[0], prepared)
+    if not chosen:
+        return write_report(given[0], prepared, page)
+    commands = comparison.commands(chosen, page, data)
+    page = page or common_parent(given) / "comparison.html"
+    write(page, comparison.render(chosen, prepared.test.pictures, commands).encode())
+    return page
+
+
+def check_finished(run: Run) -> None:
+    if not run.finished:
+        raise BadInput(f"{run.folder} is not finished: go on with 'vitlab resume {run.folder}'")
+
+
+def check_same_pictures(run: Run, prepared: Prepared) -> None:
+    """Refuse to show pictures that are no longer those that a run learned from and was tested on."""
+    labels = run.evaluation.labels
+    same = torch.equal(prepared.test.labels[: len(labels)], labels)
+    if prepared.card.fingerprint != run.card.fingerprint or not same:
+        raise BadInput(f"the pictures of {run.folder} have changed since it was trained, so they cannot be shown")
+
+
+def common_parent(runs: Sequence[Run]) -> Path:
+    """The innermost folder that holds all of these runs, as seen from here where that is shorter."""
+    parent = Path(os.path.commonpath([run.folder.resolve().parent for run in runs]))
+    here = Path.cwd()
+    return parent.relative_to(here) if parent.is_relative_to(here) else parent
+
+
+def look(
+    model: Network | Run | Path | str,
+    pictures: Tensor | Sequence[Path | str],
+    *,
+    token: str | None = None,
+    label: str | None = None,
+    invert: bool = False,
+    data: Path | str | None = None,
+    device: str = "auto",
+) -> Look:
+    """Look inside: every layer's and head's map, rollout, relevance, lens and measures, as return values.
+
+    A network looks at a tensor of pictures, normalised as it learned them; a run at picture files too, and at pictures
+    of its test part, named test:17. `token` is the one that looks: class, register 2, or a patch's row,column.
+    """
+    if isinstance(model, VisionTransformer | MultiScaleTransformer):
+        if not isinstance(pictures, Tensor):
+            raise BadInput("a network looks at a tensor of pictures; give a run to look at picture files")
+        if label is not None:
+            raise BadInput("a network does not know the names of its classes; give a run to look for one")
+        return look_at(model, pictures, token=token)
+    run = as_run(model)
+    card, network = run.card, run.model().to(find_device(device))
+    target = None if label is None else card.classes.index(choose(label, card.classes, "class"))
+    if isinstance(pictures, Tensor):
+        return look_at(network, pictures, token=token, target=target, classes=card.classes)
+    normalised, shown = read_named(pictures, card, lambda: load_data(run.experiment, data).test, invert)
+    return look_at(network, normalised, token=token, target=target, shown=shown, classes=card.classes)
+
+
+def write_report(run: Run, prepared: Prepared, page: Path | None = None) -> Path:
+    """Make the run's report.html, or another page, anew from its folder."""
+    page = page or run.report
+    write(page, render(gather(run, prepared)).encode())
+    return page
 
 
 def check_that_it_builds(experiment: Experiment, card: Card) -> None:

@@ -186,6 +186,13 @@ def read_value(wanted: Any, text: str, name: str) -> Any:
     return check_value(wanted, value, name)
 
 
+def write_value(value: Any) -> str:
+    """A value as the text that `read_value` reads."""
+    if isinstance(value, tuple):
+        return ",".join(map(write_value, value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
 def check_value(wanted: Any, value: Any, where: str) -> Any:
     """A value from JSON, if it is of the type `wanted`."""
     if get_origin(wanted) is tuple and isinstance(value, list):

@@ -2,7 +2,7 @@
 
 from vitlab.data.catalogue import Listing, available, check, data_folder, describe, get
 from vitlab.data.dataset import DataSet, Part, hold_out, statistics, take
-from vitlab.data.pictures import read_picture
+from vitlab.data.pictures import read_picture, read_shown
 from vitlab.data.sources import Arrays, Cifar10, Cifar100, FashionMnist, Folder, Mnist, Sample, Source
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "get",
     "hold_out",
     "read_picture",
+    "read_shown",
     "statistics",
     "take",
 ]

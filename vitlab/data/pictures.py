@@ -34,11 +34,21 @@ class Header:
 
 def read_picture(path: Path, channels: int, height: int, width: int) -> Tensor:
     """Read a picture as uint8 (c, y, x): upright, over white, scaled to cover the size and cropped at the centre."""
-    with silent_pillow():
-        try:
-            return torch.from_numpy(decode(path, channels, height, width))
-        except Unreadable as error:
-            raise BadInput(f"{shown(path)} cannot be read as a picture: {error}") from None
+    with _reading(path):
+        return torch.from_numpy(decode(path, channels, height, width))
+
+
+def read_shown(path: Path, height: int, width: int, most: int = 1024) -> np.ndarray:
+    """What `read_picture` takes of a picture, at its own resolution: uint8 (c, y, x), grey or colour as the file is.
+
+    A side longer than `most` pixels is made smaller.
+    """
+    with _reading(path), _opened(path) as opened:
+        picture = _upright(opened, grey=_is_grey(opened))
+        scale = min(picture.width / width, picture.height / height)
+        scale = min(scale, most / max(width, height))
+        size = max(round(width * scale), 1), max(round(height * scale), 1)
+        return _pixels(ImageOps.fit(picture, size, Image.Resampling.BICUBIC))
 
 
 class Unreadable(Exception):
@@ -51,6 +61,16 @@ def silent_pillow() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """A file that cannot be read is the user's to mend."""
+    with silent_pillow():
+        try:
+            yield
+        except Unreadable as error:
+            raise BadInput(f"{shown(path)} cannot be read as a picture: {error}") from None
 
 
 def read_header(path: Path) -> Header:
@@ -67,15 +87,25 @@ def decode(path: Path, channels: int, height: int, width: int) -> np.ndarray:
     if channels not in (1, 3):
         raise BadInput(f"a picture file gives 1 channel or 3, not {channels}")
     with _opened(path) as opened:
-        picture = _eight_bits(ImageOps.exif_transpose(opened))
-        if picture.has_transparency_data:
-            layer = picture.convert("RGBA")
-            picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
-        picture = picture.convert("L" if channels == 1 else "RGB")
+        picture = _upright(opened, grey=channels == 1)
         if picture.size != (width, height):
             picture = ImageOps.fit(picture, (width, height), Image.Resampling.BICUBIC)
-        pixels = np.array(picture)
-    return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+        return _pixels(picture)
+
+
+def _upright(opened: Image.Image, grey: bool) -> Image.Image:
+    """The right way up, over white where it is transparent, in 8 bits of grey or of colour."""
+    picture = _eight_bits(ImageOps.exif_transpose(opened))
+    if picture.has_transparency_data:
+        layer = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+    return picture.convert("L" if grey else "RGB")
+
+
+def _pixels(picture: Image.Image) -> np.ndarray:
+    """uint8 (c, y, x)."""
+    pixels = np.array(picture)
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 @contextmanager

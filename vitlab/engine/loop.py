@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vitlab.chance import Chance
 from vitlab.data.dataset import Part
 from vitlab.data.prepared import Normalise, Prepared, unit
+from vitlab.engine import memory
 from vitlab.engine.evaluation import Evaluation, evaluate_part
 from vitlab.engine.progress import Progress
 from vitlab.engine.replay import Replay
@@ -38,6 +39,7 @@ class Loop:
 
     def __init__(self, run: Run, experiment: Experiment, data: Prepared, device: torch.device, progress: Progress):
         self.run, self.experiment, self.device, self.progress = run, experiment, device, progress
+        memory.begin(device)
         self.data = data.on(device)
         self.normalise = Normalise(data.card, device)
         self.bfloat16 = use_bfloat16(experiment.training.precision, device)
@@ -211,6 +213,7 @@ class Loop:
             "compile_seconds": round(self.compile_seconds, 3),
             "images_per_second": round(seen / max(session.seconds, 1e-9), 1),
             "parameters": sum(p.numel() for p in session.network.parameters()),
+            "peak_memory": memory.peak(self.device),
         }
 
 

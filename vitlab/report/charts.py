@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 460, 270
 LEFT, RIGHT, TOP, BOTTOM = 50, 86, 12, 40
+LABEL = 15  # pixels between the names of two lines
 SQUARE = 320
 
 
@@ -30,8 +31,18 @@ class Series:
     """One line of a chart; NaN marks a value that is not there."""
 
     label: str
-    kind: str  # the style's class: "main" or "second"
+    kind: str  # the style's class: "main" or "second", or that of a run
     values: Sequence[float]
+    epochs: Sequence[float] = ()  # where they are not those of the chart
+
+    @property
+    def last(self) -> float | None:
+        """The last value that is there."""
+        return next((value for value in reversed(self.values) if math.isfinite(value)), None)
+
+    def at(self, epoch: float, epochs: Sequence[float]) -> float:
+        """The value at an epoch of the chart's."""
+        return dict(zip(self.epochs or epochs, self.values, strict=True)).get(epoch, math.nan)
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,34 @@ def steps(low: float, high: float, most: int, least: float = 0.0) -> list[float]
     return [round(index * step, 12) for index in range(first, last + 1)]
 
 
+def share_axis(shares: Sequence[float], most: int) -> tuple[Axis, tuple[tuple[float, str], ...]]:
+    """An axis from shares to percent of its length that holds all of them, and its marks with their labels."""
+    low, high = min(shares), max(shares)
+    room = max(0.04 - (high - low), 0.0) / 2  # so that shares that are all alike have an axis, too
+    marks = steps(max(low - room, 0.0), min(high + room, 1.0), most)
+    axis = Axis(marks[0], marks[-1], 0.0, 100.0)
+    return axis, tuple((axis.pixel(mark), f"{round(100 * mark, 6):g}\u202f%") for mark in marks)
+
+
+def apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """The places nearest to the given ones that lie `gap` apart between low and high, in the same order."""
+    gap = min(gap, (high - low) / max(len(places) - 1, 1))
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    blocks: list[tuple[float, int]] = []  # the mean place and the size of labels that lie side by side
+    for rank, index in enumerate(order):
+        block = (places[index] - rank * gap, 1)
+        while blocks and blocks[-1][0] > block[0]:
+            mean, size = blocks.pop()
+            block = ((mean * size + block[0] * block[1]) / (size + block[1]), size + block[1])
+        blocks.append(block)
+    settled = [mean for mean, size in blocks for _ in range(size)]
+    last = high - (len(places) - 1) * gap
+    moved = [0.0] * len(places)
+    for rank, index in enumerate(order):
+        moved[index] = min(max(settled[rank], low), last) + rank * gap
+    return moved
+
+
 def curves(
     epochs: Sequence[float],
     series: Sequence[Series],
@@ -60,8 +99,12 @@ def curves(
     bounds: tuple[float, float],
     ticks: Sequence[Tick],
     reference: Tick | None = None,
+    frame: str = "",
 ) -> Markup:
-    """Lines against epoch, labelled at their right ends, with one readout text per epoch for the script."""
+    """Lines against epoch, labelled at their right ends, with one readout text per epoch for the script.
+
+    A `frame` is the name of an edge at which lines that leave the bounds are cut off.
+    """
     vertical = Axis(*bounds, start=HEIGHT - BOTTOM, end=TOP)
     first, last = min(epochs), max(epochs)
     margin = 0.5 if first == last else 0.0
@@ -78,11 +121,12 @@ def curves(
         y = vertical.pixel(reference.value)
         parts.append(f'<path class="reference" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(_text(LEFT + 4, y - 5, "start", reference.label))
-    parts += [_line(line, epochs, horizontal, vertical) for line in reversed(series)]
-    parts += _end_labels(series, vertical)
+    lines = "".join(_line(line, line.epochs or epochs, horizontal, vertical) for line in reversed(series))
+    parts.append(_framed(lines, frame) if frame else lines)
+    parts += _end_labels(series, horizontal, vertical)
     readouts = [
-        " · ".join([f"epoch {epoch:g}", *(f"{line.label} {form(line.values[index])}" for line in series)])
-        for index, epoch in enumerate(epochs)
+        " · ".join([f"epoch {epoch:g}", *(f"{line.label} {form(line.at(epoch, epochs))}" for line in series)])
+        for epoch in epochs
     ]
     places = json.dumps([round(horizontal.pixel(epoch), 1) for epoch in epochs])
     return Markup(
@@ -145,19 +189,26 @@ def _line(line: Series, epochs: Sequence[float], horizontal: Axis, vertical: Axi
     return f'<g class="line {line.kind}"><path d="{"".join(path)}"/>{"".join(dots)}</g>' if path else ""
 
 
-def _end_labels(series: Sequence[Series], vertical: Axis) -> list[str]:
-    """Each line's name beside its last value, pushed apart where two would overlap."""
-    ends = []
-    for line in series:
-        known = [value for value in line.values if math.isfinite(value)]
-        if known:
-            ends.append((vertical.pixel(known[-1]), line))
-    ends.sort(key=lambda end: end[0])
-    places = [y for y, _ in ends]
-    if len(places) == 2 and places[1] - places[0] < 15:
-        middle = min(max(sum(places) / 2, TOP + 8), HEIGHT - BOTTOM - 8)
-        places = [middle - 7.5, middle + 7.5]
-    return [
-        _text(WIDTH - RIGHT + 8, y + 4, "start", line.label, f"label {line.kind}")
-        for y, (_, line) in zip(places, ends, strict=True)
-    ]
+def _framed(lines: str, name: str) -> str:
+    """Lines cut off a little outside the bounds, so that no stroke along an edge is halved."""
+    wide, tall = WIDTH - RIGHT - LEFT + 8, HEIGHT - BOTTOM - TOP + 6
+    return (
+        f'<clipPath id="{name}"><rect x="{LEFT - 4}" y="{TOP - 3}" width="{wide}" height="{tall}"/></clipPath>'
+        f'<g clip-path="url(#{name})">{lines}</g>'
+    )
+
+
+def _end_labels(series: Sequence[Series], horizontal: Axis, vertical: Axis) -> list[str]:
+    """Each line's name beside its last value, pushed apart where two would overlap.
+
+    A line with epochs of its own may end early, or among many: a thin stroke leads from its end to its name.
+    """
+    ends = [(line, vertical.pixel(line.last)) for line in series if line.last is not None]
+    places = apart([y for _, y in ends], LABEL, TOP + 8, HEIGHT - BOTTOM - 4)
+    parts, right = [], WIDTH - RIGHT
+    for (line, y), place in zip(ends, places, strict=True):
+        if line.epochs:
+            x = horizontal.pixel(line.epochs[-1])
+            parts.append(f'<path class="leader {line.kind}" d="M{x:.1f} {y:.1f}H{right}L{right + 8} {place:.1f}"/>')
+        parts.append(_text(right + 10, place + 4, "start", line.label, f"label {line.kind}"))
+    return parts

@@ -1,6 +1,8 @@
 """A template and what it is given → one self-contained page."""
 
-from collections.abc import Callable, Mapping
+import base64
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -8,8 +10,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 
-def fill(package: str, name: str, filters: Mapping[str, Callable[..., Any]], **given: Any) -> str:
-    """The page of a package's `name.html.j2`, its `name.css` inside; what a template wants and lacks is an error."""
+def fill(
+    package: str, name: str, filters: Mapping[str, Callable[..., Any]], *, shared: Sequence[str] = (), **given: Any
+) -> str:
+    """The page of a package's `name.html.j2` with its `name.css` inside, after the sheets it shares with the reports.
+
+    What a template wants and is not given is an error.
+    """
     environment = Environment(
         loader=PackageLoader(package, ""),
         autoescape=True,
@@ -18,7 +25,15 @@ def fill(package: str, name: str, filters: Mapping[str, Callable[..., Any]], **g
         lstrip_blocks=True,
     )
     environment.filters |= filters
-    style = Markup(files(package).joinpath(f"{name}.css").read_text("utf-8"))
-    page = environment.get_template(f"{name}.html.j2").render(style=style, **given)
+    sheets = [("vitlab.report", sheet) for sheet in shared] + [(package, name)]
+    style = "".join(files(owner).joinpath(f"{sheet}.css").read_text("utf-8") for owner, sheet in sheets)
+    page = environment.get_template(f"{name}.html.j2").render(style=Markup(style), **given)
     # A folder name that is not valid Unicode reaches Python as lone surrogates, which no UTF-8 file can hold.
     return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def script() -> dict[str, str]:
+    """The reports' script, and the digest by which a page allows it and no other."""
+    text = files("vitlab.report").joinpath("report.js").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return {"script": Markup(text), "script_hash": digest}

@@ -1,28 +1,19 @@
 """A View in, one self-contained HTML page out."""
 
-import base64
-import hashlib
-from importlib.resources import files
-
-from markupsafe import Markup
-
 from vitlab.report import calibration, confusion, history, looks, mistakes, words
 from vitlab.report.content import Look, Mistake, View
-from vitlab.report.template import fill
+from vitlab.report.template import fill, script
 
 __all__ = ["Look", "Mistake", "View", "render"]
 
 
 def render(view: View) -> str:
     """The whole page, with style, script and pictures inside; the same view gives the same text."""
-    script = files("vitlab.report").joinpath("report.js").read_text("utf-8")
     return fill(
         "vitlab.report",
         "report",
         {"percent": words.percent, "number": words.number, "grouped": words.grouped},
         view=view,
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         digits=words.digits(view.count),
         sentences=words.headline(view.accuracy, view.interval, view.count, view.baseline),
         history=history.gather(view.epochs, view.baseline),
@@ -30,4 +21,5 @@ def render(view: View) -> str:
         calibration=calibration.gather(view.calibration),
         mistakes=[mistakes.card(mistake) for mistake in view.mistakes],
         looks=looks.gather(view.looks),
+        **script(),
     )

@@ -1,6 +1,7 @@
 """Numbers and findings in plain words."""
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 NARROW_SPACE = "\u202f"
@@ -34,6 +35,11 @@ def number(value: float, figures: int = 3) -> str:
 def grouped(count: int) -> str:
     """A count with its thousands set apart."""
     return f"{count:,}".replace(",", NARROW_SPACE) if count >= 10_000 else str(count)
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names in a sentence: "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def digits(count: int) -> int:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from markupsafe import escape
 
-from vitlab.report.charts import Axis, steps
+from vitlab.report.charts import Axis, apart, steps
 
 WIDTH = 820
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
@@ -83,25 +83,6 @@ def _ticks(values: Sequence[float], most: int, is_share: bool, least: float = 0.
     room = max(0.004 - (high - low), 0.0) / 2
     low, high = max(low - room, min(low, 0.0)), high + room
     return tuple(steps(low, min(high, 1.0) if is_share else high, most, least))
-
-
-def apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """The places nearest to the given ones that lie `gap` apart between low and high, in the same order."""
-    gap = min(gap, (high - low) / max(len(places) - 1, 1))
-    order = sorted(range(len(places)), key=lambda index: places[index])
-    blocks: list[tuple[float, int]] = []  # the mean place and the size of labels that lie side by side
-    for rank, index in enumerate(order):
-        block = (places[index] - rank * gap, 1)
-        while blocks and blocks[-1][0] > block[0]:
-            mean, size = blocks.pop()
-            block = ((mean * size + block[0] * block[1]) / (size + block[1]), size + block[1])
-        blocks.append(block)
-    settled = [mean for mean, size in blocks for _ in range(size)]
-    last = high - (len(places) - 1) * gap
-    moved = [0.0] * len(places)
-    for rank, index in enumerate(order):
-        moved[index] = min(max(settled[rank], low), last) + rank * gap
-    return moved
 
 
 def card(height: float, describe: str, parts: Sequence[str]) -> str:

@@ -1,0 +1,95 @@
+"""The arithmetic of a model agrees with what its equations say, and peak memory with what was allocated."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitlab.engine import memory
+from vitlab.engine.cost import flops
+from vitlab.model import Shape, ViT
+from vitlab.model.attention import Attention, Linformer, Locality, Softmax, Uniform
+from vitlab.model.blocks import Block
+from vitlab.model.heads import Mean
+from vitlab.model.tokens import ConvPatches
+
+WIDTH, DEPTH, CLASSES, SIDE, SQUEEZED = 32, 3, 7, 28, 5
+KINDS: list[Attention] = [Softmax(heads=4), Linformer(heads=4, k=SQUEEZED), Uniform(), Locality(heads=4)]
+
+
+def mixing(kind: str, tokens: int) -> int:
+    """Multiply-adds that mix the tokens of one block: products with weights, then those of tokens with tokens."""
+    square = WIDTH * WIDTH
+    return {
+        "softmax": 4 * tokens * square + 2 * tokens * tokens * WIDTH,
+        "locality": 4 * tokens * square + 2 * tokens * tokens * WIDTH,
+        "linformer": 4 * tokens * square + 2 * SQUEEZED * tokens * WIDTH + 2 * tokens * SQUEEZED * WIDTH,
+        "uniform": 2 * square,
+    }[kind]
+
+
+def by_hand(kind: str, patch: int, read: int | None, mlp: int) -> int:
+    """2 · multiply-adds of patches, blocks and logits; the last block's MLP works only on what the head reads."""
+    patches = (SIDE // patch) ** 2
+    tokens = patches + (read == 1)
+    read = read or patches
+    seen = tokens * (DEPTH - 1) + read
+    return 2 * (
+        patches * patch * patch * WIDTH
+        + DEPTH * mixing(kind, tokens)
+        + seen * 2 * WIDTH * mlp * WIDTH
+        + WIDTH * CLASSES
+    )
+
+
+@pytest.mark.parametrize("attention", KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("patch", [7, 4])  # 17 tokens are mixed by plain products, 50 by the CPU's fused kernel
+def test_operations_are_those_of_the_equations(attention: Attention, patch: int) -> None:
+    model = ViT(WIDTH, DEPTH, tokens=ConvPatches(patch=patch), attention=attention, block=Block(mlp=2))
+    network = model.build(Shape(1, SIDE, SIDE), CLASSES)
+    assert flops(network, Shape(1, SIDE, SIDE)) == by_hand(attention.kind, patch, read=1, mlp=2)
+
+
+def test_a_mean_head_reads_every_token() -> None:
+    model = ViT(WIDTH, DEPTH, tokens=ConvPatches(patch=4), block=Block(mlp=4), head=Mean())
+    network = model.build(Shape(1, SIDE, SIDE), CLASSES)
+    assert flops(network, Shape(1, SIDE, SIDE)) == by_hand("softmax", 4, read=None, mlp=4)
+
+
+def test_torchs_own_counter_misses_the_fused_kernel() -> None:
+    """The day it does not, the mapping in engine.cost has served."""
+    network = ViT(WIDTH, DEPTH, tokens=ConvPatches(patch=4)).build(Shape(1, SIDE, SIDE), CLASSES).eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network(torch.zeros(1, 1, SIDE, SIDE))
+    missed = 2 * DEPTH * 2 * 50 * 50 * WIDTH
+    assert counter.get_total_flops() + missed == flops(network, Shape(1, SIDE, SIDE))
+
+
+def test_counting_leaves_the_model_as_it_was() -> None:
+    network = ViT(WIDTH, 1, block=Block(dropout=0.5)).build(Shape(1, SIDE, SIDE), CLASSES)
+    for training in (True, False):
+        network.train(training)
+        flops(network, Shape(1, SIDE, SIDE))
+        assert all(module.training is training for module in network.modules())
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_peak_memory_is_that_of_the_run_and_not_of_the_process() -> None:
+    device, size = torch.device("cpu"), 200_000_000
+    memory.begin(device)
+    before = memory.peak(device)
+    torch.ones(size, dtype=torch.uint8)  # given back at once, but it was there
+    high = memory.peak(device)
+    assert high - before > 0.9 * size
+    memory.begin(device)
+    assert high - memory.peak(device) > 0.9 * size
+
+
+def test_peak_memory_where_the_system_tells_less(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without /proc the peak is that of the process's whole life, in the unit of the system: no less than the run's."""
+    device = torch.device("cpu")
+    known = memory.peak(device)
+    monkeypatch.setattr(memory, "OWN", tmp_path / "nowhere")
+    memory.begin(device)
+    assert 0.5 * known < memory.peak(device) < 100 * known

@@ -1,0 +1,33 @@
+"""What a model costs: the arithmetic of one picture."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitlab.model import Network, Shape
+
+FUSED_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+
+def flops(network: Network, shape: Shape) -> int:
+    """Floating-point operations of one picture's forward: 2 for each multiply-add of products and convolutions.
+
+    Norms, activations and additions are left out, as is usual: they are a few in a hundred.
+    """
+    was_training = network.training
+    network.eval()
+    device = next(network.parameters()).device
+    counter = FlopCounterMode(display=False, custom_mapping={FUSED_ON_CPU: attention_flops})
+    with torch.no_grad(), counter:
+        network(torch.zeros(1, shape.channels, shape.height, shape.width, device=device))
+    network.train(was_training)
+    return counter.get_total_flops()
+
+
+def attention_flops(queries: Sequence[int], keys: Sequence[int], values: Sequence[int], *_: Any, **__: Any) -> int:
+    """QKᵀ and A·V by the shapes (b, h, n, e), (b, h, m, e), (b, h, m, v): 2·b·h·n·m·(e + v)."""
+    *many, tokens, width = queries
+    return 2 * math.prod(many) * tokens * keys[-2] * (width + values[-1])

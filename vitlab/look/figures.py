@@ -1,0 +1,345 @@
+"""The drawings of a look: heads, layers, a contact sheet, measures, positions, and whether the maps mean anything."""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from vitlab.look import drawing
+from vitlab.look.drawing import COSINE, INK, LINES, RULE, SOFT, Scale
+from vitlab.look.heat import KINDS, NAMES, heat
+from vitlab.look.inside import Inside, Seen
+from vitlab.look.measures import distances
+from vitlab.look.positions import Places
+from vitlab.look.shown import Look
+from vitlab.look.trust import RANDOM, Trust
+from vitlab.model import Shape
+from vitlab.model.layout import Grid, Layout
+
+NEGATIVE = " Some weights are negative: blue is subtracted, orange added."
+CLASSES = 8  # that the lens shows, the likeliest
+TILES = 16  # columns or rows of position maps that are drawn
+
+
+def said(look: Look, place: int) -> str:
+    """What the model says of a picture: "7, 99.8 %", and the truth where it is another."""
+    guess, truth = look.guesses[place], look.shown[place].truth
+    text = f"{look.classes[guess]}, {percent(float(look.probabilities[place, guess]))}"
+    return text if truth is None or truth == guess else f"{text} (truly {look.classes[truth]})"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.9995 or share == 1 else "> 99.9 %"
+
+
+def name_of(seen: Inside, stream: Seen) -> str:
+    """Which stream of a model: nothing where there is only one."""
+    if len(seen.streams) == 1:
+        return ""
+    if stream is seen.streams[-1]:
+        return "all scales together"
+    grid = stream.layout.grids[0]
+    return f"patches of {seen.shape.height // grid.rows}×{seen.shape.width // grid.columns} pixels"
+
+
+def apart(layout: Layout, row: Tensor, has_class: bool) -> str:
+    """The share of a row's strength that lies on the class token and on registers, stated apart from the patches."""
+    shares = (row.abs() / row.abs().sum().clamp(min=1e-30))[: layout.extra].tolist()
+    said = [f"class {100 * shares[0]:.0f} %"] if has_class else []
+    registers = shares[has_class:]
+    return ", ".join(said + ([f"registers {100 * sum(registers):.0f} %"] if registers else []))
+
+
+def grid_maps(stream: Seen, rows: Tensor) -> list[np.ndarray]:
+    """(…, n) → (…, rows, columns) on each of a stream's grids."""
+    return [laid.numpy() for laid in stream.layout.on_grids(rows)]
+
+
+def draw_heads(
+    look: Look, place: int, stream: Seen, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+) -> list[Figure]:
+    """Every layer (down) and head (across) of one picture, the heads' mean first; a figure for each grid of patches."""
+    rows = stream.attention[place]  # (layers, heads, n)
+    layers = range(rows.shape[0]) if layers is None else layers
+    several = rows.shape[1] > 1 and heads is None
+    heads = range(rows.shape[1]) if heads is None else heads
+    columns = [("mean of heads", rows.mean(dim=1))] if several else []
+    columns += [(f"head {head + 1}", rows[:, head]) for head in heads]
+    figures = []
+    for number, grid in enumerate(stream.layout.grids):
+        maps = {(layer, title): grid_maps(stream, row[layer])[number] for title, row in columns for layer in layers}
+        scale = Scale.of(np.stack(list(maps.values())))
+        picture = look.shown[place].pixels
+        page = drawing.sheet(len(layers), len(columns) + 1.3, picture.shape[1] / picture.shape[2])
+        where = ", ".join(part for part in (name_of(look, stream), scale_of(look, stream, grid)) if part)
+        drawing.heading(
+            page.figure, f"{look.shown[place].name}: {said(look, place)}", heads_words(look, where, scale.signed)
+        )
+        drawing.show_picture(page.axes(0, 0), picture, "picture")
+        for down, layer in enumerate(layers):
+            for across, (title, row) in enumerate(columns):
+                axes = page.axes(down, across + 1.3)
+                drawing.show_map(
+                    axes, picture, maps[layer, title], scale,
+                    title=title if down == 0 else "", below=apart(stream.layout, row[layer], look.has_class),
+                )  # fmt: skip
+                if across == 0:
+                    axes.set_ylabel(f"layer {layer + 1}", color=INK, fontsize=8)
+        bar = page.bar(0, len(columns) + 1.3, len(layers))
+        drawing.colour_bar(bar, scale, f"attention weight{scale.word}", even=1 / stream.layout.tokens)
+        figures.append(page.figure)
+    return figures
+
+
+def scale_of(look: Look, stream: Seen, grid: Grid) -> str:
+    """Which grid, where a stream has several."""
+    return f"its {grid.rows}×{grid.columns} patches" if len(stream.layout.grids) > 1 else ""
+
+
+def heads_words(look: Look, where: str, signed: bool) -> str:
+    return f"Attention {look.looking}{f' ({where})' if where else ''}; one scale for all maps." + NEGATIVE * signed
+
+
+def draw_layers(look: Look, place: int, stream: Seen) -> Figure:
+    """Layer by layer: tokens that grow alike, where attention goes, and what the head would say."""
+    similar = grid_maps(stream, stream.similarity[place])[0]
+    attention = grid_maps(stream, stream.attention[place].mean(dim=1))[0]
+    lens = look.lens[place].softmax(dim=-1).numpy()  # (layers + 1, classes)
+    best = sorted(np.argsort(-lens.max(axis=0), kind="stable")[:CLASSES])
+    picture = look.shown[place].pixels
+    ratio = picture.shape[1] / picture.shape[2]
+    steps = len(lens)
+    page = drawing.sheet(2, steps, ratio, left=1.25, top=0.75, right=1.4, below=0.12)
+    lens_height = 0.17 * len(best) + 0.25
+    width, height = page.figure.get_size_inches()
+    page.figure.set_size_inches(width, height + lens_height + 0.2)
+    title = f"{look.shown[place].name}: {said(look, place)}"
+    drawing.heading(page.figure, title, "Layer by layer, from the tokens that enter to the answer.")
+    scale = Scale.of(attention)
+    for step in range(steps):
+        name = "input" if step == 0 else f"block {step}"
+        axes = page.axes(0, step)
+        drawing.show_map(axes, picture, similar[step], COSINE, title=name)
+        if step:
+            lower = page.axes(1, step)
+            drawing.show_map(lower, picture, attention[step - 1], scale)
+        else:
+            lower = page.axes(1, 0)
+            drawing.show_picture(lower, picture)
+        for part, text in ((axes, "likeness to the\ntoken that looks"), (lower, "attention,\nmean of heads")):
+            if step == 0:
+                part.set_ylabel(text, rotation=0, ha="right", va="center", color=SOFT, fontsize=7, labelpad=6)
+    drawing.colour_bar(page.bar(0, steps), COSINE, "cosine")
+    drawing.colour_bar(page.bar(1, steps), scale, f"weight{scale.word}", even=1 / stream.layout.tokens)
+    tiles = page.tile[1] + page.gap[1]
+    rows = lens_height / tiles
+    draw_lens(page.axes(2.08, 0, rows, steps), lens[:, best], [look.classes[label] for label in best])
+    return page.figure
+
+
+def draw_lens(axes: Axes, shares: np.ndarray, names: list[str]) -> None:
+    """What the head would say after each block: a class a row, a block a column."""
+    axes.imshow(shares.T, cmap="Blues", vmin=0, vmax=1.15, aspect="auto", interpolation="nearest")
+    axes.set_yticks(range(len(names)), [shortened(name) for name in names], color=INK)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    for step, row in enumerate(shares):
+        for place, share in enumerate(row):
+            if share >= 0.01:
+                colour = "white" if share > 0.6 else INK
+                axes.text(step, place, f"{100 * share:.0f} %", ha="center", va="center", fontsize=6.5, color=colour)
+    axes.set_title("what the head would say", loc="left", color=SOFT, fontsize=7, pad=3)
+
+
+def shortened(name: str, most: int = 18) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def draw_contact(look: Look, places: Sequence[int] | None = None) -> Figure:
+    """A picture a row: itself, its attention, rollout and relevance, as shares of each map, all on one scale."""
+    places = range(len(look.shown)) if places is None else places
+    maps = {kind: shares(heat(look, kind)[list(places)]).numpy() for kind in KINDS}
+    scale = Scale.of(np.stack(list(maps.values())))
+    ratio = float(np.mean([look.shown[place].pixels.shape[1] / look.shown[place].pixels.shape[2] for place in places]))
+    page = drawing.sheet(len(places), 4.6, ratio, side=1.15, left=0.12, top=0.75, right=1.1, below=0.1)
+    drawing.heading(
+        page.figure, "Where it looks",
+        f"{sentence(look.looking)}, mean of heads; relevance is for {target_words(look)}. One scale for all maps."
+        + NEGATIVE * scale.signed,
+    )  # fmt: skip
+    for column, kind in enumerate(KINDS, start=1):
+        for row, place in enumerate(places):
+            title = NAMES[kind] if row == 0 else ""
+            axes = page.axes(row, column)
+            drawing.show_map(axes, look.shown[place].pixels, maps[kind][row], scale, title=title)
+    for row, place in enumerate(places):
+        drawing.show_picture(page.axes(row, 0), look.shown[place].pixels, "picture" if row == 0 else "")
+        beside = page.axes(row, 4.05)
+        beside.axis("off")
+        guess, truth = look.guesses[place], look.shown[place].truth
+        beside.text(0, 0.66, shortened(look.classes[guess]), fontsize=9, weight="bold", va="center")
+        beside.text(0, 0.5, percent(float(look.probabilities[place, guess])), color=SOFT, va="center")
+        if truth is not None and truth != guess:
+            beside.text(0, 0.36, shortened(f"truly {look.classes[truth]}"), color=LINES[1], fontsize=7, va="center")
+        beside.text(0, 0.22, shortened(look.shown[place].name, 20), color=SOFT, fontsize=6.5, va="center")
+    drawing.colour_bar(
+        page.bar(0, 4.6, len(places)), scale, f"share of the map{scale.word}", even=1 / maps[KINDS[0]][0].size
+    )
+    return page.figure
+
+
+def sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def target_words(look: Look) -> str:
+    """Which class relevance is about."""
+    targets = look.target.tolist()
+    if targets == look.guesses:
+        return "the class it names"
+    return f"the class {look.classes[targets[0]]}" if len(set(targets)) == 1 else "the class that was asked for"
+
+
+def shares(maps: Tensor) -> Tensor:
+    """(b, rows, columns), each divided by the sum of its strengths: one unit for maps of every kind."""
+    return maps / maps.abs().sum(dim=(1, 2), keepdim=True).clamp(min=1e-30)
+
+
+def draw_measures(look: Look) -> Figure:
+    """For each head: how far it looks and how widely, layer by layer; and how alike the patches grow."""
+    streams = [stream for stream in look.streams if stream.attention.shape[1]]
+    page = drawing.sheet(len(streams), 3, 0.72, side=2.35, left=0.45, top=0.85, right=0.75, below=0.8)
+    drawing.heading(
+        page.figure, "Which heads look near, which look far",
+        f"A dot is a head, its mean over {len(look.shown)} picture{'s' * (len(look.shown) > 1)}.",
+    )  # fmt: skip
+    for row, stream in enumerate(streams):
+        far, wide = stream.distance.mean(dim=0).numpy(), stream.entropy.mean(dim=0).numpy()
+        even = float(distances(stream.layout, look.shape).mean())
+        name = name_of(look, stream)
+        panels = (
+            ("mean distance, pixels", far, even, "evenly over the picture"),
+            ("entropy, bits", wide, float(np.log2(stream.layout.tokens)), "evenly over all tokens"),
+        )
+        for column, (label, values, limit, words) in enumerate(panels):
+            axes = page.axes(row, column * 1.12)
+            dots(axes, values, label, limit, words)
+            if column == 0 and name:
+                axes.annotate(
+                    name, (0, 1), (0, 18), xycoords="axes fraction", textcoords="offset points", weight="bold"
+                )
+        last = page.axes(row, 2.24)
+        alike = stream.alikeness.mean(dim=0).numpy()
+        last.plot(range(len(alike)), alike, color=LINES[0], marker="o", markersize=3, linewidth=1.2)
+        framed(last, "likeness between patches, cosine", "after block (0: input)", (min(0.0, float(alike.min())), 1.02))
+    return page.figure
+
+
+def dots(axes: Axes, values: np.ndarray, label: str, limit: float, words: str) -> None:
+    """One column of dots a layer, and the line that a head without a preference would lie on."""
+    layers, heads = values.shape
+    spread = np.linspace(-0.18, 0.18, heads) if heads > 1 else np.zeros(1)
+    for head in range(heads):
+        axes.plot(
+            np.arange(1, layers + 1) + spread[head], values[:, head], "o", markersize=3.6, alpha=0.85,
+            color=LINES[0], markeredgewidth=0,
+        )  # fmt: skip
+    axes.axhline(limit, color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
+    axes.annotate(words, (1, limit), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
+                  ha="right", va="bottom", fontsize=6.5, color=SOFT)  # fmt: skip
+    framed(axes, label, "layer", (0, max(limit, float(values.max())) * 1.12))
+    axes.set_xlim(0.5, layers + 0.5)
+
+
+def framed(axes: Axes, label: str, below: str, limits: tuple[float, float]) -> None:
+    axes.set_title(label, loc="left", color=INK)
+    axes.set_xlabel(below)
+    axes.set_ylim(*limits)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.tick_params(length=2, width=0.5)
+    axes.grid(axis="y", color=RULE, linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def draw_trust(trust: Trust, count: int, words: str = "") -> Figure:
+    """The class's probability as patches go and as they come, in each map's order and at random."""
+    page = drawing.sheet(1, 2, 0.78, side=3.0, left=0.6, top=0.85, right=1.55, below=0.45)
+    drawing.heading(page.figure, "Do the maps mean anything?", words or trust_words(count))
+    shares = 100 * trust.shares.numpy()
+    for column, (test, hint) in enumerate((("deletion", "lower is better"), ("insertion", "higher is better"))):
+        axes = page.axes(0, column * 1.08)
+        ends = {}
+        for number, (kind, curves) in enumerate(trust.curves.items()):
+            values = getattr(curves, test).mean(dim=0).numpy() * 100
+            dashed = kind == RANDOM
+            colour = LINES[3] if dashed else LINES[number]
+            axes.plot(shares, values, color=colour, linewidth=1.5, linestyle=(0, (3, 1.5)) if dashed else "-")
+            ends[NAMES.get(kind, kind)] = (colour, float(values.mean()))  # type: ignore[call-overload]
+        framed(axes, f"{test} ({hint})", f"patches {verb(test)}, %", (0, 102))
+        axes.set_ylabel("probability of the class, %" if column == 0 else "")
+        axes.set_xlim(0, 100)
+        if column == 1:
+            ordered = sorted(ends.items(), key=lambda item: -item[1][1])
+            for place, (name, (colour, _)) in enumerate(ordered):
+                axes.text(1.04, 0.9 - 0.1 * place, name, transform=axes.transAxes, color=colour, fontsize=8)
+    return page.figure
+
+
+def trust_words(count: int) -> str:
+    many = f"Mean over {count} picture{'s' * (count > 1)}."
+    return f"{many} A map that tells what matters beats random order."
+
+
+def verb(test: str) -> str:
+    return "taken away" if test == "deletion" else "put back"
+
+
+def draw_positions(found: Places, shape: Shape) -> Figure:
+    """The table that is added to the tokens, and for every patch how alike its place is to all others."""
+    grid = found.layout.grids[0]
+    first = found.layout.extra
+    similar = found.similarity[first : first + grid.tokens, first : first + grid.tokens].numpy()
+    rows = np.unique(np.linspace(0, grid.rows - 1, min(grid.rows, TILES)).round().astype(int))
+    columns = np.unique(np.linspace(0, grid.columns - 1, min(grid.columns, TILES)).round().astype(int))
+    side = max(0.24, 3.4 / max(len(rows), len(columns)))
+    ratio = shape.height / grid.rows * grid.rows / (shape.width / grid.columns * grid.columns)
+    tile = side / max(ratio, 1), side * min(ratio, 1)
+    table_width = 2.6 if found.table is not None else 0.0
+    left = 0.6 + table_width + (0.7 if table_width else 0)
+    width, height = left + len(columns) * (tile[0] + 0.03) + 1.0, 0.95 + len(rows) * (tile[1] + 0.03) + 0.35
+    figure = drawing.new_figure(width, height)
+    drawing.heading(
+        figure, "What it knows of places",
+        "Each small map: how alike a patch's place is to every other." if found.table is not None
+        else "Rotary positions: how far turning leaves two places alike; each small map is one patch against all.",
+    )  # fmt: skip
+    if found.table is not None:
+        high = len(rows) * (tile[1] + 0.03)
+        axes = figure.add_axes((0.6 / width, 0.35 / height, table_width / width, high / height))
+        most = Scale.of(found.table.numpy()).most
+        axes.imshow(found.table.numpy(), cmap="PuOr", vmin=-most, vmax=most, aspect="auto", interpolation="nearest")
+        axes.set_xlabel("feature")
+        axes.set_ylabel("token")
+        axes.tick_params(length=2, width=0.5)
+        axes.set_title(f"the table, −{most:.2g} to {most:.2g}", loc="left", color=SOFT, fontsize=7)
+    for down, row in enumerate(rows):
+        for across, column in enumerate(columns):
+            x = left + across * (tile[0] + 0.03)
+            y = 0.95 + down * (tile[1] + 0.03)
+            axes = figure.add_axes((x / width, 1 - (y + tile[1]) / height, tile[0] / width, tile[1] / height))
+            laid = similar[row * grid.columns + column].reshape(grid.rows, grid.columns)
+            axes.imshow(laid, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+            axes.set_axis_off()
+    bar = figure.add_axes(((width - 0.75) / width, 0.35 / height, 0.11 / width, min(2.2, height - 1.3) / height))
+    scale = mpl.cm.ScalarMappable(mpl.colors.Normalize(-1, 1), mpl.colormaps["RdBu_r"])
+    made = figure.colorbar(scale, cax=bar)
+    made.outline.set_visible(False)
+    made.set_label("cosine", color=SOFT)
+    bar.tick_params(length=2, width=0.5)
+    return figure

@@ -1,0 +1,55 @@
+"""Pictures to look at, by name: files, and pictures of a run's test part as test:17."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitlab.data import Part, read_picture, read_shown
+from vitlab.data.pictures import read_header
+from vitlab.data.prepared import Card, Normalise, unit
+from vitlab.errors import BadInput
+from vitlab.look.shown import Shown
+
+TEST = re.compile(r"test:(\d+)")
+
+
+def read_named(
+    names: Sequence[Path | str], card: Card, test: Callable[[], Part], invert: bool = False
+) -> tuple[Tensor, tuple[Shown, ...]]:
+    """Pictures (b, c, y, x) as the model of this card takes them, and as people see them."""
+    if not names:
+        raise BadInput("no picture given to look at")
+    part: Part | None = None
+    read, shown = [], []
+    for name in names:
+        number = TEST.fullmatch(str(name))
+        if number:
+            part = part or test()
+            pixels, picture = from_test(part, int(number[1]))
+        else:
+            pixels, picture = from_file(card, Path(name))
+        read.append(255 - pixels if invert else pixels)
+        shown.append(picture)
+    return Normalise(card, torch.device("cpu"))(unit(torch.stack(read))), tuple(shown)
+
+
+def from_test(test: Part, number: int) -> tuple[Tensor, Shown]:
+    if number >= len(test):
+        raise BadInput(f"no test:{number}: the test part has {len(test):,} pictures, the first is test:0")
+    pixels = test.pictures[number]
+    return pixels, Shown(pixels.numpy(), f"test:{number}", truth=int(test.labels[number]))
+
+
+def from_file(card: Card, path: Path) -> tuple[Tensor, Shown]:
+    """A picture file, fitted to the model's size; and what of it was taken, as it is."""
+    pixels = read_picture(path, card.channels, card.height, card.width)
+    header = read_header(path)
+    note = ""
+    if (header.height, header.width) != (card.height, card.width):
+        note = f"resized from {header.height}×{header.width} to {card.height}×{card.width}"
+        if header.height * card.width != header.width * card.height:
+            note += ", its edges cut off"
+    return pixels, Shown(read_shown(path, card.height, card.width), path.name, note=note)

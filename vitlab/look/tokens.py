@@ -1,0 +1,74 @@
+"""Which token looks: what the head reads, or one that the user names."""
+
+import re
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from vitlab.errors import BadInput
+from vitlab.model import Stream
+from vitlab.model.layout import Grid, Layout
+
+
+def looking(final: Stream, token: str | None) -> dict[Stream, Tensor]:
+    """For each stream (n,): each token's share in the look; a single 1, or 1/m for each of m that are read together."""
+    streams = list(final.all())
+    named = None if token is None else token.strip().lower()
+    patch = named and re.fullmatch(r"(\d+)\s*,\s*(\d+)", named)
+    if patch:
+        grid = finest(stream.layout for stream in streams)
+        row, column = int(patch[1]) - 1, int(patch[2]) - 1
+        if not (0 <= row < grid.rows and 0 <= column < grid.columns):
+            raise BadInput(f"no patch '{token}': there are {grid.rows} rows and {grid.columns} columns, from 1,1")
+        y, x = (row + 0.5) / grid.rows, (column + 0.5) / grid.columns
+        return {stream: only(patch_at(stream.layout, y, x), stream.layout) for stream in streams}
+    if named is not None and not any(named in extra_names(stream) for stream in streams):
+        known = [f"'{name}'" for name in extra_names(final)]
+        raise BadInput(f"no token '{token}': name {' or '.join([*known, 'a patch by its row,column'])}")
+    return {stream: of_name(stream, named) for stream in streams}
+
+
+def of_name(stream: Stream, name: str | None) -> Tensor:
+    """The class token or a register where the stream has it; else all that is read of the stream."""
+    names = extra_names(stream)
+    if name in names:
+        return only(names.index(name), stream.layout)
+    row = torch.zeros(stream.layout.tokens)
+    row[stream.read] = 1
+    return row / row.sum()
+
+
+def only(place: int, layout: Layout) -> Tensor:
+    row = torch.zeros(layout.tokens)
+    row[place] = 1
+    return row
+
+
+def extra_names(stream: Stream) -> list[str]:
+    """The names of the tokens before the patches."""
+    has_class = stream.layout.extra > 0 and stream.read == slice(0, 1)
+    return ["class"] * has_class + [f"register {i + 1}" for i in range(stream.layout.extra - has_class)]
+
+
+def patch_at(layout: Layout, y: float, x: float) -> int:
+    """The place of the patch, of the finest grid, that holds a point; (0, 0) to (1, 1) is the whole picture."""
+    grid = finest([layout])
+    before = sum(other.tokens for other in layout.grids[: layout.grids.index(grid)])
+    return layout.extra + before + int(y * grid.rows) * grid.columns + int(x * grid.columns)
+
+
+def finest(layouts: Iterable[Layout]) -> Grid:
+    """The grid with the most patches."""
+    return max((grid for layout in layouts for grid in layout.grids), key=lambda grid: grid.tokens)
+
+
+def describe_looking(final: Stream, token: str | None) -> str:
+    """What the maps show, in words."""
+    names = extra_names(final)
+    if token is not None:
+        return f"from the patch in row {token.replace(',', ', column ')}" if "," in token else f"from the {token} token"
+    if final.read == slice(0, 1) and names:
+        return "from the class token"
+    count = len(range(final.layout.tokens)[final.read])
+    return "from the first patch" if count == 1 else "averaged over the patches that look, as the head reads them"
