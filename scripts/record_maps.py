@@ -78,7 +78,10 @@ def judged(run: Run, pictures: int, data: str | None) -> dict[str, Any]:
         "gap": seen.gap,
         "mean_distance": seen.streams[0].distance.mean(dim=0).tolist(),
         "entropy": seen.streams[0].entropy.mean(dim=0).tolist(),
-        "maps": {fill: figures(trust(network, seen.pictures, seen, fill=fill), seen) for fill in ("mean", "blur")},
+        "maps": {
+            fill: figures(trust(network, seen.pictures, seen, fill=fill, steps=16, orders=3), seen)
+            for fill in ("mean", "blur")
+        },
     }
 
 

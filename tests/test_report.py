@@ -7,14 +7,24 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from kinds import small_multiscale, small_vit
 from PIL import Image
 
-from vitlab.report import Look, Mistake, View, calibration, charts, confusion, pictures, render, words
+from vitlab.look import Shown, inside, look, places, trust
+from vitlab.look.colours import DIVERGING, LEVELS, SEQUENTIAL, palette
+from vitlab.model import Shape
+from vitlab.model.attention import Linformer, Softmax, Uniform
+from vitlab.model.positions import NoPositions, Rotary
+from vitlab.model.tokens import ConvPatches, SeveralScales
+from vitlab.report import Insight, Mistake, View, calibration, charts, confusion, explorer, pictures, render, words
+from vitlab.report.view import render_look
 
 VOID = {"meta", "link", "img", "input", "br", "wbr"}
 HOSTILE = [
@@ -76,10 +86,19 @@ def shape(height: int = 28, width: int = 28, channels: int = 1, seed: int = 0) -
     return (disc * 180 + random.integers(0, 60, (channels, height, width))).astype(np.uint8)
 
 
-def look(layers: int = 3, heads: int = 2, rows: int = 7, columns: int = 7, signed: bool = False, **size: int) -> Look:
-    random = np.random.default_rng(layers * heads)
-    maps = random.random((layers, heads, rows, columns)) - 0.5 * signed
-    return Look(shape(**size), 1, 0, 0.75, maps / rows / columns, random.random((layers, heads)) * 0.4)
+@cache
+def insight(model: Any = None, channels: int = 1, height: int = 28, width: int = 28, names: str = "kind") -> Insight:
+    """What is found inside an untrained model of 10 classes on two pictures."""
+    torch.manual_seed(0)
+    model = model or small_vit(tokens=ConvPatches(7))
+    network = model.build(Shape(channels, height, width), 10)
+    seen = [shape(height, width, channels, seed=n) for n in range(2)]
+    tensor = torch.stack([torch.from_numpy(one) for one in seen]).float() / 255 - 0.5
+    shown = tuple(Shown(one, f"test:{n}", truth=n) for n, one in enumerate(seen))
+    classes = HOSTILE + ["other"] * 6 if names == "hostile" else [f"{names} {n}" for n in range(10)]
+    looked = look(network, tensor, shown=shown, classes=tuple(classes))
+    trusted = trust(network, tensor, inside(network, tensor), steps=4, orders=1)
+    return Insight(looked, explorer.gather(network, looked), trusted, places(network))
 
 
 def wilson(accuracy: float, count: int, z: float = 1.96) -> tuple[float, float]:
@@ -119,8 +138,8 @@ def example(classes: int = 10, count: int = 1000, right: float = 0.9, **changes:
         confusion=counts,
         calibration=[(0.3, 0.5, 10), (0.55, 0.0, 0), (0.9, 0.8, 30)],
         mistakes=[Mistake(shape(seed=n), 10 + n, 1, 0, random.dirichlet(np.ones(classes))) for n in range(3)],
-        looks=[look()],
-        looks_note="from the class token to each patch",
+        insight=insight(),
+        no_insight="",
         configuration=json.dumps({"width": 64}, indent=2),
         commands=[("Train again", "vitlab train digits --seed 1 && echo '<done>'")],
         notes=["A tenth was held out."],
@@ -145,20 +164,24 @@ CASES: dict[str, dict[str, Any]] = {
     "gaps": {"epochs": GAPS},
     "nothing but NaN": {"epochs": [{"loss": math.nan, "accuracy": math.nan}] * 2},
     "a thousand epochs": {"epochs": LONG},
-    "colour": {"looks": [look(rows=8, columns=8, height=32, width=32, channels=3)]},
-    "rectangular": {"looks": [look(rows=4, columns=6, height=20, width=48)]},
-    "large picture": {"looks": [look(height=224, width=200, channels=3)]},
-    "signed": {"looks": [look(signed=True)]},
-    "deep": {"looks": [look(layers=12, heads=8)] * 6},
-    "one head": {"looks": [look(heads=1)]},
-    "diverged": {"looks": [replace(look(), maps=np.full((2, 2, 3, 3), np.nan), rest=np.full((2, 2), np.nan))]},
-    "bare": {"mistakes": [], "looks": [], "calibration": [], "commands": [], "notes": [], "facts": {}},
+    "colour": {"insight": insight(small_vit(), 3, 32, 32)},
+    "rectangular": {"insight": insight(small_vit(positions=Rotary()), 1, 20, 48)},
+    "seven channels": {"insight": insight(small_vit(positions=NoPositions()), 7, 12, 12)},
+    "large picture": {"insight": insight(small_vit(tokens=ConvPatches(28)), 3, 224, 196)},
+    "signed": {"insight": insight(small_vit(attention=Linformer(heads=2, k=3)))},
+    "deep": {"insight": insight(small_vit(depth=12, attention=Softmax(heads=8)))},
+    "one head": {"insight": insight(small_vit(attention=Uniform()))},
+    "registers": {"insight": insight(small_vit(registers=3))},
+    "several scales": {"insight": insight(small_multiscale(patches=(7, 14)))},
+    "several grids": {"insight": insight(small_vit(tokens=SeveralScales((7, 14))))},
+    "too many tokens": {"insight": insight(small_vit(tokens=ConvPatches(1)), 1, 32, 32)},
+    "bare": {"mistakes": [], "insight": None, "calibration": [], "commands": [], "notes": [], "facts": {}},
     "all right": {"right": 1.1, "mistakes": []},
     "no test part": {"accuracy": math.nan, "interval": (0.0, 1.0), "count": 0, "baseline": 0.1},
     "hostile": {
         "classes": 4,
         "title": HOSTILE[0],
-        "looks_note": HOSTILE[0],
+        "insight": insight(names="hostile"),
         "notes": HOSTILE,
         "configuration": HOSTILE[2],
     },
@@ -175,7 +198,17 @@ def case(name: str) -> View:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_page_is_well_formed_and_stands_alone(name: str) -> None:
-    text = render(case(name))
+    check_page(render(case(name)))
+
+
+@pytest.mark.parametrize("name", [name for name, changes in CASES.items() if changes.get("insight")])
+def test_every_look_is_a_page_of_its_own(name: str) -> None:
+    found = case(name).insight
+    assert found is not None
+    check_page(render_look(HOSTILE[0], found))
+
+
+def check_page(text: str) -> None:
     page = Page(text)
     assert page.faults == []
     identifiers = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
@@ -194,7 +227,7 @@ def test_every_page_is_well_formed_and_stands_alone(name: str) -> None:
     assert links <= {f"#{identifier}" for identifier in identifiers}
     assert len(page.all("h1")) == 1
     assert "nan" not in " ".join(attributes.get("d") or "" for attributes in page.all("path"))
-    assert len(text.encode()) < 1_000_000
+    assert len(text.encode()) < 5_000_000
 
 
 def test_the_same_view_gives_the_same_bytes() -> None:
@@ -204,7 +237,7 @@ def test_the_same_view_gives_the_same_bytes() -> None:
 def test_names_from_users_stay_text() -> None:
     text = render(case("hostile"))
     page = Page(text)
-    assert len(page.all("script")) == 1
+    assert [script.get("type") for script in page.all("script")] == ["application/json", None]
     assert not page.all("b") or all("alert" not in inner for inner in page.texts["b"])
     assert HOSTILE[0] in page.texts["h1"]
     assert {HOSTILE[0], HOSTILE[1], HOSTILE[2]} <= set(page.texts["bdi"])
@@ -213,9 +246,10 @@ def test_names_from_users_stay_text() -> None:
 
 
 def test_the_only_script_is_the_one_the_policy_allows() -> None:
-    page = Page(render(example()))
+    text = render(example())
+    page = Page(text)
     policy = next(a["content"] for a in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
-    digest = base64.b64encode(hashlib.sha256(page.texts["script"][0].encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(page.texts["script"][1].encode()).digest()).decode()
     assert policy is not None
     assert "default-src 'none'" in policy
     assert f"script-src 'sha256-{digest}'" in policy
@@ -260,17 +294,17 @@ def test_ticks_are_few_even_and_cover_the_range(low: float, high: float) -> None
 def test_a_map_laid_over_a_picture_has_the_colours_of_its_weights(signed: bool) -> None:
     weights = np.random.default_rng(3).normal(size=(5, 6)) if signed else np.random.default_rng(3).random((5, 6))
     overlay = np.asarray(decode(pictures.map_uri(weights, signed)).convert("RGBA")).astype(float)
-    anchors = pictures.DIVERGING if signed else pictures.SEQUENTIAL
+    anchors = DIVERGING if signed else SEQUENTIAL
     for row, column in np.ndindex(weights.shape):
         share = weights[row, column] / np.abs(weights).max()
-        place = round(((share + 1) / 2 if signed else share) * 32) / 32 * 4
+        place = round(((share + 1) / 2 if signed else share) * (LEVELS - 1)) / (LEVELS - 1) * 4
         before = min(int(place), 3)
         colour = anchors[before] + (place - before) * (anchors[before + 1] - anchors[before])
         assert np.abs(overlay[row, column] - colour).max() <= 0.5
 
 
 def test_lightness_rises_evenly_along_the_scale() -> None:
-    colours = pictures.palette(signed=False)[:, :3] / 255
+    colours = palette(signed=False)[::8, :3] / 255
     linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
     luminance = linear @ [0.2126, 0.7152, 0.0722]
     lightness = np.where(luminance > 0.008856, 116 * np.cbrt(luminance) - 16, 903.3 * luminance)
@@ -282,7 +316,7 @@ def test_lightness_rises_evenly_along_the_scale() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pictures_come_back_from_the_page_unchanged(channels: int) -> None:
     picture = shape(20, 48, channels)
-    view = example(mistakes=[Mistake(picture, 7, 1, 0, np.full(10, 0.1))], looks=[])
+    view = example(mistakes=[Mistake(picture, 7, 1, 0, np.full(10, 0.1))], insight=None)
     image = next(a for a in Page(render(view)).all("img") if a["alt"] == "Test picture 7: kind 1, read as kind 0")
     decoded = np.asarray(decode(image["src"] or "").convert("RGB" if channels == 3 else "L"))
     assert np.array_equal(decoded.transpose(2, 0, 1) if channels == 3 else decoded[None], picture)
@@ -351,10 +385,11 @@ def test_percentages_reach_0_and_100_only_exactly() -> None:
 
 
 def test_empty_sections_say_so() -> None:
-    text = render(example(mistakes=[], looks=[], calibration=[], commands=[], epochs=[]))
+    bare = {"mistakes": [], "insight": None, "no_insight": "it sleeps", "calibration": [], "commands": [], "epochs": []}
+    text = render(example(**bare))
     for sentence in (
         "No mistakes were kept",
-        "No attention was drawn",
+        "No attention is shown: it sleeps.",
         "Confidence was not measured",
         "no curve to draw",
     ):
@@ -362,17 +397,11 @@ def test_empty_sections_say_so() -> None:
     assert "it read every test picture correctly" in render(case("all right"))
 
 
-def test_the_last_layer_is_shown_first_and_every_head_has_its_map() -> None:
-    view = example(looks=[look(layers=4, heads=3)])
-    page = Page(render(view))
-    radios = page.all("input")
-    assert ["checked" in radio for radio in radios] == [False, False, False, True]
-    uris = {image["src"] for image in page.all("img")}
-    for maps in view.looks[0].maps:
-        assert {pictures.map_uri(weights, signed=False) for weights in (*maps, maps.mean(axis=0))} <= uris
-    assert f"off {100 * view.looks[0].rest[2, 1]:.0f}\u202f%" in " ".join(page.texts["span"])
-
-
-def test_negative_weights_change_the_scale_and_are_explained() -> None:
-    assert "are negative" in render(example(looks=[look(signed=True)]))
-    assert "are negative" not in render(example())
+def test_maps_that_are_exact_and_maps_that_are_close_are_told_apart() -> None:
+    found = insight()
+    close = replace(found, look=replace(found.look, gap=3e-7))
+    exact = replace(found, look=replace(found.look, gap=0.0))
+    assert "exactly as the model made it." in render(example(insight=exact))
+    assert "to within 3e−7 of the largest." in render(example(insight=close)).replace("e-07", "e−7").replace(
+        "e−07", "e−7"
+    )

@@ -23,6 +23,7 @@ from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput, choose
+from vitlab.look.words import describe_look, describe_trust
 from vitlab.report.comparison_accuracy import summary
 from vitlab.report.comparison_runs import compared
 from vitlab.report.paired import CAVEAT
@@ -32,6 +33,7 @@ from vitlab.settings import override, walk, write_value
 
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Count = Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
 Device = Annotated[str, tyro.conf.arg(metavar="DEVICE")]
 out = terminal()
 
@@ -135,6 +137,47 @@ def looks_inverted(run: Path, pictures: tuple[Path, ...]) -> bool:
     return swapped + 1 < normal
 
 
+def look(
+    run: Positional[Path],
+    pictures: Positional[tuple[str, ...]] = (),
+    /,
+    *,
+    layer: Count = None,
+    head: Count = None,
+    token: Annotated[str | None, tyro.conf.arg(metavar="TOKEN", help_behavior_hint="")] = None,
+    label: Annotated[str | None, tyro.conf.arg(metavar="CLASS", help_behavior_hint="")] = None,
+    tested: int = 100,
+    folder: Annotated[Path | None, tyro.conf.arg(name="out", metavar="FOLDER", help_behavior_hint="")] = None,
+    invert: bool = False,
+    data: Folder = None,
+    device: Device = "auto",
+) -> None:
+    """Look inside: draw what every layer and head of a run looks at on your pictures, and test whether it matters.
+
+    Args:
+        run: The run's folder.
+        pictures: Picture files, or test pictures as test:17; left out, test pictures of the first classes.
+        layer: Draw this layer only, counted from 1.
+        head: Draw this head only, counted from 1.
+        token: The token that looks: class, "register 2", or a patch as row,column; left out, what the head reads.
+        label: The class that relevance is about; left out, the one the model names.
+        tested: Test pictures on which the maps are put to the test; 0: the pictures looked at.
+        folder: Folder of the drawings; left out, look in the run.
+        invert: Swap dark and light first: MNIST's digits are white on black.
+        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
+        device: auto, cpu or cuda.
+    """
+    opened = open_run(run)
+    names = pictures or lab.first_of_each_class(opened)
+    seen = lab.look(opened, names, token=token, label=label, invert=invert, data=data, device=device)
+    drawn = lab.draw(opened, seen, folder, layer=layer, head=head, tested=tested, data=data, device=device)
+    for line in (*describe_look(seen), *describe_trust(drawn.trust)):
+        out.print(line, markup=False, highlight=False)
+    if drawn.note:
+        out.print(f"  on these alone, since {drawn.note}", markup=False)
+    out.print(f"{len(drawn.files)} drawings in {drawn.page.parent}; open {drawn.page}", markup=False)
+
+
 def report(
     runs: Positional[tuple[Path, ...]],
     /,
@@ -210,8 +253,8 @@ def reproduce(
     *,
     list: bool = False,
     small: bool = False,
-    seeds: Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")] = None,
-    workers: Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")] = None,
+    seeds: Count = None,
+    workers: Count = None,
     minutes: Annotated[float | None, tyro.conf.arg(metavar="MINUTES", help_behavior_hint="")] = None,
     runs: Folder = None,
     records: Folder = None,
@@ -258,6 +301,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "resume": resume,
     "evaluate": evaluate,
     "predict": predict,
+    "look": look,
     "report": report,
     "data": data,
     "settings": settings,

@@ -17,15 +17,17 @@ from vitlab.engine.run import Run, claim_run, open_run
 from vitlab.engine.storage import make_folder, write
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
+from vitlab.look import Trust, inside, places, trust
 from vitlab.look.files import read_named
 from vitlab.look.shown import Look
 from vitlab.look.shown import look as look_at
 from vitlab.model import MultiScaleTransformer, Network, Shape, VisionTransformer
 from vitlab.recipes import recipe
-from vitlab.report import comparison
+from vitlab.report import comparison, explorer
 from vitlab.report.comparison_runs import compared
-from vitlab.report.gather import gather
-from vitlab.report.view import render
+from vitlab.report.content import Insight
+from vitlab.report.gather import gather, some_pictures
+from vitlab.report.view import render, render_look
 from vitlab.settings import override
 
 
@@ -151,17 +153,16 @@ def report(
     given = [as_run(run) for run in ([runs] if isinstance(runs, Run | Path | str) else runs)]
     if not given:
         raise BadInput("no run given: name one to report on, or several to compare")
-    find_device(device)
-    chosen = compared(given) if len(given) > 1 else []
+    where, chosen = find_device(device), compared(given) if len(given) > 1 else []
     for run in given:
         check_finished(run)
     page, prepared = Path(out) if out else None, load_data(given[0].experiment, data)
     check_same_pictures(given[0], prepared)
     if not chosen:
-        return write_report(given[0], prepared, page)
+        return write_report(given[0], prepared, where, page)
     commands = comparison.commands(chosen, page, data)
     page = page or common_parent(given) / "comparison.html"
-    write(page, comparison.render(chosen, prepared.test.pictures, commands).encode())
+    write(page, comparison.render(chosen, prepared.test.pictures, commands, where).encode())
     return page
 
 
@@ -215,10 +216,60 @@ def look(
     return look_at(network, normalised, token=token, target=target, shown=shown, classes=card.classes)
 
 
-def write_report(run: Run, prepared: Prepared, page: Path | None = None) -> Path:
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The files that a look left, and how its maps fared against random order."""
+
+    files: tuple[Path, ...]
+    page: Path
+    trust: Trust
+    note: str  # why these and not pictures of the test part
+
+
+def draw(
+    run: Run | Path | str,
+    seen: Look,
+    out: Path | str | None = None,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+    tested: int = 100,
+    data: Path | str | None = None,
+    device: str = "auto",
+) -> Drawn:
+    """Draw a look at a run: PNG and SVG files and look.html, in RUN/look unless `out` names a folder.
+
+    The maps are put to the test on `tested` pictures of the test part, or on those looked at where it is not at hand.
+    """
+    from vitlab.look.album import Choice, draw_album  # noqa: PLC0415 (matplotlib takes a third of a second to import)
+
+    if tested < 0:
+        raise BadInput(f"the maps are tested on 0 or more pictures, not {tested}")
+    run = as_run(run)
+    folder = Path(out) if out else run.folder / "look"
+    network = run.model().to(find_device(device))
+    note, pictures = "", seen.pictures
+    try:
+        pictures = some_pictures(load_data(run.experiment, data), tested) if tested else pictures
+    except BadInput as reason:
+        note = f"the test part is not at hand ({reason})"
+    trusted = trust(network, pictures, inside(network, pictures), steps=12, orders=1)
+    files = draw_album(seen, network, trusted, folder, Choice(layer, head))
+    insight = Insight(seen, explorer.gather(network, seen), trusted, places(network))
+    write(folder / "look.html", render_look(run.name, insight).encode())
+    return Drawn(tuple(files), folder / "look.html", trusted, note)
+
+
+def first_of_each_class(run: Run, most: int = 6) -> list[str]:
+    """A test picture of each of the first classes, by name."""
+    labels = run.evaluation.labels
+    return [f"test:{int((labels == label).nonzero()[0])}" for label in labels.unique()[:most]]
+
+
+def write_report(run: Run, prepared: Prepared, device: torch.device, page: Path | None = None) -> Path:
     """Make the run's report.html, or another page, anew from its folder."""
     page = page or run.report
-    write(page, render(gather(run, prepared)).encode())
+    write(page, render(gather(run, prepared, device)).encode())
     return page
 
 
@@ -268,6 +319,6 @@ def _finish(
     with torch.random.fork_rng():
         begun(run)
         Loop(run, experiment, prepared, device, Progress(experiment.training.epochs, quiet)).train()
-        write_report(run, prepared)
+        write_report(run, prepared, device)
         run.checkpoint.unlink(missing_ok=True)
     return run

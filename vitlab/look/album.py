@@ -58,7 +58,7 @@ def draw_album(look: Look, network: Network, trust: Trust, folder: Path, choice:
                 if choice == Choice():
                     keep(figures.draw_layers(look, place, stream), f"{name}-layers{which}")
         keep(figures.draw_measures(look), "measures")
-        keep(figures.draw_trust(trust, len(look.shown)), "trust")
+        keep(figures.draw_trust(trust), "trust")
         known = places(network)
         for number, found in enumerate(known):
             keep(figures.draw_positions(found, look.shape), f"positions{f'-{number + 1}' if len(known) > 1 else ''}")

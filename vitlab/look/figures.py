@@ -11,47 +11,19 @@ from torch import Tensor
 
 from vitlab.look import drawing
 from vitlab.look.drawing import COSINE, INK, LINES, RULE, SOFT, Scale
-from vitlab.look.heat import KINDS, NAMES, heat
-from vitlab.look.inside import Inside, Seen
+from vitlab.look.heat import KINDS, NAMES, heat, shares
+from vitlab.look.inside import Seen
 from vitlab.look.measures import distances
 from vitlab.look.positions import Places
 from vitlab.look.shown import Look
 from vitlab.look.trust import RANDOM, Trust
+from vitlab.look.words import apart, name_of, percent, said, sentence, shortened, target_words
 from vitlab.model import Shape
-from vitlab.model.layout import Grid, Layout
+from vitlab.model.layout import Grid
 
 NEGATIVE = " Some weights are negative: blue is subtracted, orange added."
 CLASSES = 8  # that the lens shows, the likeliest
 TILES = 16  # columns or rows of position maps that are drawn
-
-
-def said(look: Look, place: int) -> str:
-    """What the model says of a picture: "7, 99.8 %", and the truth where it is another."""
-    guess, truth = look.guesses[place], look.shown[place].truth
-    text = f"{look.classes[guess]}, {percent(float(look.probabilities[place, guess]))}"
-    return text if truth is None or truth == guess else f"{text} (truly {look.classes[truth]})"
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share < 0.9995 or share == 1 else "> 99.9 %"
-
-
-def name_of(seen: Inside, stream: Seen) -> str:
-    """Which stream of a model: nothing where there is only one."""
-    if len(seen.streams) == 1:
-        return ""
-    if stream is seen.streams[-1]:
-        return "all scales together"
-    grid = stream.layout.grids[0]
-    return f"patches of {seen.shape.height // grid.rows}×{seen.shape.width // grid.columns} pixels"
-
-
-def apart(layout: Layout, row: Tensor, has_class: bool) -> str:
-    """The share of a row's strength that lies on the class token and on registers, stated apart from the patches."""
-    shares = (row.abs() / row.abs().sum().clamp(min=1e-30))[: layout.extra].tolist()
-    said = [f"class {100 * shares[0]:.0f} %"] if has_class else []
-    registers = shares[has_class:]
-    return ", ".join(said + ([f"registers {100 * sum(registers):.0f} %"] if registers else []))
 
 
 def grid_maps(stream: Seen, rows: Tensor) -> list[np.ndarray]:
@@ -157,10 +129,6 @@ def draw_lens(axes: Axes, shares: np.ndarray, names: list[str]) -> None:
     axes.set_title("what the head would say", loc="left", color=SOFT, fontsize=7, pad=3)
 
 
-def shortened(name: str, most: int = 18) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
 def draw_contact(look: Look, places: Sequence[int] | None = None) -> Figure:
     """A picture a row: itself, its attention, rollout and relevance, as shares of each map, all on one scale."""
     places = range(len(look.shown)) if places is None else places
@@ -192,23 +160,6 @@ def draw_contact(look: Look, places: Sequence[int] | None = None) -> Figure:
         page.bar(0, 4.6, len(places)), scale, f"share of the map{scale.word}", even=1 / maps[KINDS[0]][0].size
     )
     return page.figure
-
-
-def sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
-def target_words(look: Look) -> str:
-    """Which class relevance is about."""
-    targets = look.target.tolist()
-    if targets == look.guesses:
-        return "the class it names"
-    return f"the class {look.classes[targets[0]]}" if len(set(targets)) == 1 else "the class that was asked for"
-
-
-def shares(maps: Tensor) -> Tensor:
-    """(b, rows, columns), each divided by the sum of its strengths: one unit for maps of every kind."""
-    return maps / maps.abs().sum(dim=(1, 2), keepdim=True).clamp(min=1e-30)
 
 
 def draw_measures(look: Look) -> Figure:
@@ -267,10 +218,10 @@ def framed(axes: Axes, label: str, below: str, limits: tuple[float, float]) -> N
     axes.set_axisbelow(True)
 
 
-def draw_trust(trust: Trust, count: int, words: str = "") -> Figure:
+def draw_trust(trust: Trust) -> Figure:
     """The class's probability as patches go and as they come, in each map's order and at random."""
     page = drawing.sheet(1, 2, 0.78, side=3.0, left=0.6, top=0.85, right=1.55, below=0.45)
-    drawing.heading(page.figure, "Do the maps mean anything?", words or trust_words(count))
+    drawing.heading(page.figure, "Do the maps mean anything?", trust_words(trust.count))
     shares = 100 * trust.shares.numpy()
     for column, (test, hint) in enumerate((("deletion", "lower is better"), ("insertion", "higher is better"))):
         axes = page.axes(0, column * 1.08)
@@ -280,7 +231,7 @@ def draw_trust(trust: Trust, count: int, words: str = "") -> Figure:
             dashed = kind == RANDOM
             colour = LINES[3] if dashed else LINES[number]
             axes.plot(shares, values, color=colour, linewidth=1.5, linestyle=(0, (3, 1.5)) if dashed else "-")
-            ends[NAMES.get(kind, kind)] = (colour, float(values.mean()))  # type: ignore[call-overload]
+            ends[NAMES.get(kind, kind)] = (colour, float(values.mean()))
         framed(axes, f"{test} ({hint})", f"patches {verb(test)}, %", (0, 102))
         axes.set_ylabel("probability of the class, %" if column == 0 else "")
         axes.set_xlim(0, 100)

@@ -1,7 +1,5 @@
 """One weight for each place of the picture, whatever grids the weights came on."""
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
@@ -9,12 +7,11 @@ from vitlab.look.inside import Inside, Seen
 from vitlab.look.tokens import finest
 from vitlab.model.layout import Grid
 
-Kind = Literal["attention", "rollout", "relevance"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-NAMES: dict[Kind, str] = {"attention": "last layer's attention", "rollout": "rollout", "relevance": "relevance"}
+NAMES = {"attention": "last layer's attention", "rollout": "rollout", "relevance": "relevance"}
+KINDS = tuple(NAMES)
 
 
-def heat(seen: Inside, kind: Kind) -> Tensor:
+def heat(seen: Inside, kind: str) -> Tensor:
     """(b, rows, columns) on the finest grid: the last layer's attention (heads' mean), rollout or relevance."""
     grid = finest(stream.layout for stream in seen.sources)
     if kind != "attention":
@@ -22,6 +19,11 @@ def heat(seen: Inside, kind: Kind) -> Tensor:
     last = seen.streams[-1]  # what is read last; where it has no block of its own, what feeds it
     streams = [last] if last.attention.shape[1] else seen.sources
     return laid(streams, [last_attention(stream) for stream in streams], grid)
+
+
+def shares(maps: Tensor) -> Tensor:
+    """(b, rows, columns), each divided by the sum of its strengths: one unit for maps of every kind."""
+    return maps / maps.abs().sum(dim=(1, 2), keepdim=True).clamp(min=1e-30)
 
 
 def last_attention(stream: Seen) -> Tensor:

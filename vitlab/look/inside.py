@@ -87,6 +87,8 @@ def look_at(network: Network, pictures: Tensor, token: str | None, goal: Tensor 
         stream = network.trace(pictures)
         logits = network.finish(stream.tokens[-1])
         lens = torch.stack(network.lens(stream), dim=1)
+    if not bool(logits.isfinite().all()):
+        raise BadInput("what this model answers are no numbers, so there is nothing to look at: has it diverged?")
     goal = logits.argmax(dim=-1) if goal is None else goal
     if not 0 <= int(goal.min()) <= int(goal.max()) < logits.shape[1]:
         raise BadInput(f"class {int(goal.max())} is not one of this model's {logits.shape[1]}, counted from 0")

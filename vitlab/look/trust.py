@@ -18,6 +18,7 @@ from vitlab.look.inside import Inside, in_evaluation
 from vitlab.model import Network
 
 RANDOM = "random order"
+BETTER = "better than random"
 Fill = Literal["mean", "blur"]
 
 
@@ -40,11 +41,25 @@ class Trust:
     shares: Tensor
     curves: Mapping[str, Curves]
 
+    @property
+    def count(self) -> int:
+        """Pictures that the maps were put to the test on."""
+        return len(self.curves[RANDOM].deletion)
+
     def leads(self, kind: str) -> dict[str, tuple[float, float]]:
         """By how much a map beats random order in each test, on average over pictures, ± half a 95 % interval."""
         deletion, insertion = self.curves[kind].areas()
         by_chance = self.curves[RANDOM].areas()
         return {"deletion": mean_of(by_chance[0] - deletion), "insertion": mean_of(insertion - by_chance[1])}
+
+    def verdict(self, kind: str) -> str:
+        """Better or worse where both tests agree beyond their intervals; else what can be said."""
+        leads = self.leads(kind).values()
+        if all(mean - half > 0 for mean, half in leads):
+            return BETTER
+        if all(mean + half < 0 for mean, half in leads):
+            return "worse than random"
+        return "not clearly better than random"
 
 
 def trust(

@@ -1,5 +1,5 @@
 """The page a run leaves behind: one self-contained HTML file."""
 
-from vitlab.report.view import Look, Mistake, View, render
+from vitlab.report.view import Insight, Mistake, View, render
 
-__all__ = ["Look", "Mistake", "View", "render"]
+__all__ = ["Insight", "Mistake", "View", "render"]

@@ -100,9 +100,11 @@ def curves(
     ticks: Sequence[Tick],
     reference: Tick | None = None,
     frame: str = "",
+    across: tuple[str, str] = ("epoch", "epoch"),
 ) -> Markup:
     """Lines against epoch, labelled at their right ends, with one readout text per epoch for the script.
 
+    `across` names something other than the epoch, on the axis and in a readout.
     A `frame` is the name of an edge at which lines that leave the bounds are cut off.
     """
     vertical = Axis(*bounds, start=HEIGHT - BOTTOM, end=TOP)
@@ -116,7 +118,7 @@ def curves(
         for mark in marks
         if horizontal.low <= mark <= horizontal.high
     ]
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, "middle", "epoch"))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, "middle", across[0]))
     if reference is not None and bounds[0] <= reference.value <= bounds[1]:
         y = vertical.pixel(reference.value)
         parts.append(f'<path class="reference" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
@@ -125,7 +127,7 @@ def curves(
     parts.append(_framed(lines, frame) if frame else lines)
     parts += _end_labels(series, horizontal, vertical)
     readouts = [
-        " · ".join([f"epoch {epoch:g}", *(f"{line.label} {form(line.at(epoch, epochs))}" for line in series)])
+        " · ".join([f"{across[1]} {epoch:g}", *(f"{line.label} {form(line.at(epoch, epochs))}" for line in series)])
         for epoch in epochs
     ]
     places = json.dumps([round(horizontal.pixel(epoch), 1) for epoch in epochs])

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from markupsafe import Markup
+import torch
 from torch import Tensor
 
 from vitlab.report import (
@@ -12,6 +12,7 @@ from vitlab.report import (
     comparison_classes,
     comparison_cost,
     comparison_curves,
+    comparison_maps,
     comparison_pictures,
     comparison_settings,
     paired,
@@ -22,9 +23,9 @@ from vitlab.report.template import fill, script
 
 
 def render(
-    runs: Sequence[Compared], pictures: Tensor, commands: Sequence[tuple[str, str]], maps: Markup | None = None
+    runs: Sequence[Compared], pictures: Tensor, commands: Sequence[tuple[str, str]], device: torch.device
 ) -> str:
-    """The whole page; `pictures` (n, c, y, x) are the first run's test part, `maps` is what the runs look at."""
+    """The whole page; `pictures` (n, c, y, x) are the first run's test part."""
     alike = [run for run in runs if not why_not_paired(runs[0], run)]
     return fill(
         "vitlab.report",
@@ -46,9 +47,9 @@ def render(
         confusion=comparison_classes.gather(runs),
         left_out=[run for run in runs if run not in alike],
         chosen=comparison_pictures.gather(alike, pictures) if len(alike) > 1 else None,
-        maps=maps,
+        maps=comparison_maps.gather(alike, pictures, device),
         commands=commands,
-        **script(),
+        **script("report"),
     )
 
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vitlab.look import Look, Places, Trust
+from vitlab.report.explorer import Explorer
+
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
@@ -18,15 +21,13 @@ class Mistake:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """What the model looked at on one picture."""
+class Insight:
+    """What was found inside the model."""
 
-    picture: np.ndarray  # uint8 (c, y, x)
-    truth: int
-    guess: int
-    probability: float
-    maps: np.ndarray  # float (layers, heads, rows, columns): raw weights from the reading token to the patches
-    rest: np.ndarray  # float (layers, heads): share of attention on tokens that are not patches
+    look: Look
+    explorer: Explorer
+    trust: Trust
+    places: Sequence[Places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +45,8 @@ class View:
     confusion: np.ndarray  # int (classes, classes): rows truth, columns guess
     calibration: Sequence[tuple[float, float, int]]  # (mean confidence, accuracy, count) per bin
     mistakes: Sequence[Mistake]  # highest loss first
-    looks: Sequence[Look]
-    looks_note: str  # "from the class token to each patch"
+    insight: Insight | None  # where the model has maps
+    no_insight: str  # why it has none
     configuration: str  # pretty JSON
     commands: Sequence[tuple[str, str]]  # (what it does, shell command)
     notes: Sequence[str] = ()

@@ -1,26 +1,28 @@
 """Gathers a finished run into the view that the report shows."""
 
 import json
-from collections.abc import Iterable, Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run
-from vitlab.model import MultiScaleTransformer, Network, Shape, Stream
-from vitlab.report.content import Look, Mistake, View
+from vitlab.errors import BadInput
+from vitlab.look import Shown, inside, look, places, trust
+from vitlab.model import Network, Shape
+from vitlab.report import explorer
+from vitlab.report.content import Insight, Mistake, View
 from vitlab.settings import to_json
 
 MISTAKES, LOOKS = 12, 6
+TESTED, STEPS = 48, 10  # pictures and steps of the test of the maps: a few seconds, so its intervals are wide
 
 
-def gather(run: Run, prepared: Prepared) -> View:
+def gather(run: Run, prepared: Prepared, device: torch.device) -> View:
     """Everything the report shows, from the run folder and its pictures."""
     evaluation, card = run.evaluation, run.card
-    looks, note = look(run.model(), prepared, evaluation)
+    insight, reason = look_inside(run.model().to(device), prepared, evaluation)
     counts = torch.bincount(evaluation.labels)
     return View(
         title=run.name,
@@ -34,12 +36,13 @@ def gather(run: Run, prepared: Prepared) -> View:
         confusion=evaluation.confusion().numpy(),
         calibration=evaluation.calibration(),
         mistakes=mistakes(evaluation, prepared.test.pictures),
-        looks=looks,
-        looks_note=note,
+        insight=insight,
+        no_insight=reason,
         configuration=json.dumps(to_json(run.experiment), indent=2, ensure_ascii=False),
         commands=[
             ("Read the test part again", f"vitlab evaluate {run.folder}"),
             ("Classify your own picture", f"vitlab predict {run.folder} picture.png"),
+            ("Look inside at your own picture", f"vitlab look {run.folder} picture.png"),
             ("Train a variant of this run", f"vitlab train {run.folder / 'experiment.json'} depth=6 --name variant"),
         ],
         notes=card.notes,
@@ -75,47 +78,28 @@ def mistakes(evaluation: Evaluation, pictures: Tensor) -> list[Mistake]:
     ]  # fmt: skip
 
 
-def look(model: Network, prepared: Prepared, evaluation: Evaluation) -> tuple[list[Look], str]:
-    """Attention on one test picture of each of the first classes, on every grid of patches."""
-    chosen = [int((evaluation.labels == label).nonzero()[0]) for label in evaluation.labels.unique()[:LOOKS]]
-    pictures = prepared.test.pictures[chosen]
-    looks = []
-    with torch.inference_mode():
-        seen = Normalise(prepared.card, torch.device("cpu"))(unit(pictures))
-        apart = isinstance(model, MultiScaleTransformer) or model.across == "tokens"
-        laid = list(grids(model.trace(seen).all())) if apart else []
-    for maps, rest in laid:
-        for place, index in enumerate(chosen):
-            guess = int(evaluation.guesses[index])
-            looks.append(
-                Look(
-                    pictures[place].numpy(), int(evaluation.labels[index]), guess,
-                    float(evaluation.probabilities[index, guess]), maps[place], rest[place],
-                )
-            )  # fmt: skip
-    return looks, describe_reading(model)
+def look_inside(network: Network, prepared: Prepared, evaluation: Evaluation) -> tuple[Insight | None, str]:
+    """The maps of one test picture of each of the first classes, put to the test on some more; or why not."""
+    labels = evaluation.labels
+    if not len(labels):
+        return None, "there are no test pictures to look at"
+    chosen = [int((labels == label).nonzero()[0]) for label in labels.unique()[:LOOKS]]
+    normalise = Normalise(prepared.card, torch.device("cpu"))
+    shown = tuple(Shown(prepared.test.pictures[i].numpy(), f"test:{i}", truth=int(labels[i])) for i in chosen)
+    try:
+        pictures = normalise(unit(prepared.test.pictures[chosen]))
+        seen = look(network, pictures, shown=shown, classes=prepared.card.classes)
+    except BadInput as reason:
+        return None, str(reason)
+    if not any(stream.attention.shape[1] for stream in seen.streams):
+        return None, "this model has no blocks, so there is no attention"
+    tested = some_pictures(prepared, TESTED)
+    trusted = trust(network, tested, inside(network, tested), steps=STEPS, orders=1)
+    return Insight(seen, explorer.gather(network, seen), trusted, places(network)), ""
 
 
-def grids(streams: Iterable[Stream]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each grid of each stream: maps (b, layers, heads, rows, columns), and the share on extra tokens."""
-    for stream in streams:
-        layers = stream.maps().layers
-        if layers:
-            read = torch.stack([layer[..., stream.read, :].mean(dim=-2) for layer in layers], dim=1)
-            rest = read[..., : stream.layout.extra].sum(-1)
-            for maps in stream.layout.on_grids(read):
-                yield maps.numpy(), rest.numpy()
-
-
-def describe_reading(model: Network) -> str:
-    """What the maps show, for the head that this model has."""
-    if isinstance(model, MultiScaleTransformer):
-        return "averaged over the tokens that look, one map for each scale"
-    head = model.head
-    if head.read.stop - head.read.start > 1:
-        return "averaged over the patches that look, as the mean head reads them"
-    return (
-        "from the class token to each patch"
-        if head.read.start == 0 and model.layout.extra
-        else "from the first patch to each patch"
-    )
+def some_pictures(prepared: Prepared, count: int) -> Tensor:
+    """So many pictures from all over the test part, normalised."""
+    last = len(prepared.test) - 1
+    some = torch.linspace(0, last, min(count, last + 1)).round().long()
+    return Normalise(prepared.card, torch.device("cpu"))(unit(prepared.test.pictures[some]))

@@ -13,7 +13,7 @@ from markupsafe import Markup
 def fill(
     package: str, name: str, filters: Mapping[str, Callable[..., Any]], *, shared: Sequence[str] = (), **given: Any
 ) -> str:
-    """The page of a package's `name.html.j2` with its `name.css` inside, after the sheets it shares with the reports.
+    """The page of a package's `name.html.j2` with its `name.css` inside, after the sheets that it shares.
 
     What a template wants and is not given is an error.
     """
@@ -32,8 +32,8 @@ def fill(
     return page.encode("utf-8", "replace").decode("utf-8")
 
 
-def script() -> dict[str, str]:
-    """The reports' script, and the digest by which a page allows it and no other."""
-    text = files("vitlab.report").joinpath("report.js").read_text("utf-8")
+def script(*names: str) -> dict[str, str]:
+    """The scripts of a page as one, and the digest by which it allows this one and no other."""
+    text = "".join(files("vitlab.report").joinpath(f"{name}.js").read_text("utf-8") for name in names)
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return {"script": Markup(text), "script_hash": digest}

@@ -1,10 +1,15 @@
 """A View in, one self-contained HTML page out."""
 
-from vitlab.report import calibration, confusion, history, looks, mistakes, words
-from vitlab.report.content import Look, Mistake, View
+from collections.abc import Callable
+from typing import Any
+
+from vitlab.report import calibration, confusion, history, insight, mistakes, words
+from vitlab.report.content import Insight, Mistake, View
 from vitlab.report.template import fill, script
 
-__all__ = ["Look", "Mistake", "View", "render"]
+__all__ = ["Insight", "Mistake", "View", "render", "render_look"]
+
+FILTERS: dict[str, Callable[..., str]] = {"percent": words.percent, "number": words.number, "grouped": words.grouped}
 
 
 def render(view: View) -> str:
@@ -12,7 +17,7 @@ def render(view: View) -> str:
     return fill(
         "vitlab.report",
         "report",
-        {"percent": words.percent, "number": words.number, "grouped": words.grouped},
+        FILTERS,
         view=view,
         digits=words.digits(view.count),
         sentences=words.headline(view.accuracy, view.interval, view.count, view.baseline),
@@ -20,6 +25,36 @@ def render(view: View) -> str:
         confusion=confusion.gather(view.confusion),
         calibration=calibration.gather(view.calibration),
         mistakes=[mistakes.card(mistake) for mistake in view.mistakes],
-        looks=looks.gather(view.looks),
-        **script(),
+        shared=("explorer",),
+        **inside(view.insight),
+        **script("report", "explorer"),
     )
+
+
+def render_look(title: str, found: Insight) -> str:
+    """The page of one look: the explorer, the test of the maps, the heads and the places."""
+    notes = [f"{shown.name}: {shown.note}" for shown in found.look.shown if shown.note]
+    return fill(
+        "vitlab.report",
+        "look",
+        FILTERS,
+        shared=("report", "explorer"),
+        title=title,
+        notes=notes,
+        **inside(found),
+        **script("report", "explorer"),
+    )
+
+
+def inside(found: Insight | None) -> dict[str, Any]:
+    """What the section on attention is given."""
+    if found is None:
+        return {"explorer": None}
+    return {
+        "explorer": found.explorer,
+        "looking": found.look.looking,
+        "gap": found.look.gap,
+        "tested": insight.tested(found.trust),
+        "heads": insight.heads(found.look),
+        "mosaics": insight.mosaics(found.places),
+    }

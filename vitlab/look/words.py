@@ -1,0 +1,89 @@
+"""What a look says, in words: for drawings, pages and the terminal."""
+
+import math
+
+from torch import Tensor
+
+from vitlab.look.heat import NAMES
+from vitlab.look.inside import Inside, Seen
+from vitlab.look.shown import Look
+from vitlab.look.trust import Trust
+from vitlab.model.layout import Layout
+
+
+def said(look: Look, place: int) -> str:
+    """What the model says of a picture: "7, 99.8 %", and the truth where it is another."""
+    guess, truth = look.guesses[place], look.shown[place].truth
+    text = f"{look.classes[guess]}, {percent(float(look.probabilities[place, guess]))}"
+    return text if truth is None or truth == guess else f"{text} (truly {look.classes[truth]})"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.9995 or share == 1 else "> 99.9 %"
+
+
+def name_of(seen: Inside, stream: Seen) -> str:
+    """Which stream of a model: nothing where there is only one."""
+    if len(seen.streams) == 1:
+        return ""
+    if stream is seen.streams[-1]:
+        return "all scales together"
+    grid = stream.layout.grids[0]
+    return f"patches of {seen.shape.height // grid.rows}×{seen.shape.width // grid.columns} pixels"
+
+
+def apart(layout: Layout, row: Tensor, has_class: bool) -> str:
+    """The share of a row's strength that lies on the class token and on registers, stated apart from the patches."""
+    shares = (row.abs() / row.abs().sum().clamp(min=1e-30))[: layout.extra].tolist()
+    if not shares:
+        return ""
+    said = [f"class {100 * shares[0]:.0f} %"] if has_class else []
+    registers = shares[has_class:]
+    return ", ".join(said + ([f"registers {100 * sum(registers):.0f} %"] if registers else []))
+
+
+def sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def target_words(look: Look) -> str:
+    """Which class relevance is about."""
+    targets = look.target.tolist()
+    if targets == look.guesses:
+        return "the class it names"
+    return f"the class {look.classes[targets[0]]}" if len(set(targets)) == 1 else "the class that was asked for"
+
+
+def shortened(name: str, most: int = 18) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def describe_look(look: Look) -> list[str]:
+    """For the terminal: what looks, how true the maps are, and what the model says of each picture, block by block."""
+    attending = [stream for stream in look.streams if stream.attention.shape[1]]
+    sizes = [f"{stream.attention.shape[1]} layers of {stream.attention.shape[2]} heads" for stream in attending]
+    true = "exactly" if look.gap == 0 else f"to within {look.gap:.0e} of the largest"
+    lines = [
+        f"attention {look.looking}; {', '.join(sizes)}",
+        f"by way of its maps the model makes the same tokens, {true}",
+    ]
+    for place, shown in enumerate(look.shown):
+        lines.append(f"{shown.name}: {said(look, place)}{f'; {shown.note}' if shown.note else ''}")
+        best = [(int(row.argmax()), float(row.softmax(dim=-1).max())) for row in look.lens[place]]
+        lines.append("  block by block: " + ", ".join(f"{look.classes[label]} {share:.0%}" for label, share in best))
+    return lines
+
+
+def describe_trust(trust: Trust) -> list[str]:
+    """For the terminal: how far each map is ahead of random order."""
+    many = f"{trust.count} picture{'s' * (trust.count > 1)}"
+    lines = [f"do the maps mean anything? on {many}, points ahead of random order by deletion and by insertion:"]
+    for kind, name in NAMES.items():
+        leads = [lead(*figures) for figures in trust.leads(kind).values()]
+        lines.append(f"  {name:24}{leads[0]:14}{leads[1]:14}{trust.verdict(kind)}")
+    return lines
+
+
+def lead(mean: float, half: float) -> str:
+    """Points ahead, and half the interval where there is one."""
+    return f"{100 * mean:+5.1f}" + ("" if math.isnan(half) else f" ± {100 * half:.1f}")

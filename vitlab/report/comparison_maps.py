@@ -1,0 +1,98 @@
+"""What the runs of a comparison look at: the same pictures, one scale for all maps of a kind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitlab.data.prepared import Normalise, unit
+from vitlab.errors import BadInput
+from vitlab.look import Inside, heat, inside
+from vitlab.look.colours import is_signed, overlay
+from vitlab.look.heat import KINDS, NAMES, shares
+from vitlab.report import pictures
+from vitlab.report.comparison_runs import Compared
+
+SHOWN = 6
+ROOM = 112
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run's map of a picture, and what the run says of it."""
+
+    run: Compared
+    uri: str
+    guess: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One test picture."""
+
+    uri: str
+    width: int
+    height: int
+    index: int
+    truth: int
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """All maps of one kind, as shares of each map's total."""
+
+    kind: str
+    name: str
+    most: float
+    signed: bool
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Maps:
+    runs: tuple[Compared, ...]
+    tables: tuple[Table, ...]
+    left_out: tuple[tuple[Compared, str], ...]  # and why
+
+
+def gather(runs: Sequence[Compared], test: Tensor, device: torch.device) -> Maps | None:
+    """Look at one test picture of each of the first classes with every run; nothing where no run has maps."""
+    labels = runs[0].evaluation.labels
+    chosen = [int((labels == label).nonzero()[0]) for label in labels.unique()[:SHOWN]]
+    seen: dict[Compared, Inside] = {}
+    left_out = []
+    for run in runs:
+        normalised = Normalise(run.card, torch.device("cpu"))(unit(test[chosen]))
+        try:
+            looked = inside(run.run.model().to(device), normalised)
+            if not any(stream.attention.shape[1] for stream in looked.streams):
+                raise BadInput("it has no blocks, so there is no attention")
+            seen[run] = looked
+        except BadInput as reason:
+            left_out.append((run, str(reason)))
+    if not seen:
+        return None
+    tables = tuple(table(kind, seen, test[chosen], chosen, labels[chosen].tolist()) for kind in KINDS)
+    return Maps(tuple(seen), tables, tuple(left_out))
+
+
+def table(kind: str, seen: dict[Compared, Inside], shown: Tensor, chosen: list[int], truths: list[int]) -> Table:
+    """Maps of one kind; the scale holds all but the strongest two weights in a thousand."""
+    laid = {run: shares(heat(looked, kind)).numpy() for run, looked in seen.items()}
+    everything = np.concatenate([np.ravel(maps) for maps in laid.values()])
+    most, signed = float(np.quantile(np.abs(everything), 0.998)) or 1.0, is_signed(everything)
+    rows = []
+    for place, (index, truth) in enumerate(zip(chosen, truths, strict=True)):
+        picture = shown[place].numpy()
+        width, height = pictures.display_size(picture, ROOM)
+        cells = []
+        for run, maps in laid.items():
+            drawn = pictures.pixels_uri(overlay(picture, maps[place], signed, most, root=not signed))
+            guess = int(run.evaluation.guesses[index])
+            cells.append(Cell(run, drawn, guess, float(run.evaluation.probabilities[index, guess])))
+        rows.append(Row(pictures.picture_uri(picture), width, height, index, truth, tuple(cells)))
+    return Table(kind, NAMES[kind], most, signed, tuple(rows))
