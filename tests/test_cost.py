@@ -48,13 +48,13 @@ def by_hand(kind: str, patch: int, read: int | None, mlp: int) -> int:
 def test_operations_are_those_of_the_equations(attention: Attention, patch: int) -> None:
     model = ViT(WIDTH, DEPTH, tokens=ConvPatches(patch=patch), attention=attention, block=Block(mlp=2))
     network = model.build(Shape(1, SIDE, SIDE), CLASSES)
-    assert flops(network, Shape(1, SIDE, SIDE)) == by_hand(attention.kind, patch, read=1, mlp=2)
+    assert flops(network) == by_hand(attention.kind, patch, read=1, mlp=2)
 
 
 def test_a_mean_head_reads_every_token() -> None:
     model = ViT(WIDTH, DEPTH, tokens=ConvPatches(patch=4), block=Block(mlp=4), head=Mean())
     network = model.build(Shape(1, SIDE, SIDE), CLASSES)
-    assert flops(network, Shape(1, SIDE, SIDE)) == by_hand("softmax", 4, read=None, mlp=4)
+    assert flops(network) == by_hand("softmax", 4, read=None, mlp=4)
 
 
 def test_torchs_own_counter_misses_the_fused_kernel() -> None:
@@ -63,14 +63,14 @@ def test_torchs_own_counter_misses_the_fused_kernel() -> None:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         network(torch.zeros(1, 1, SIDE, SIDE))
     missed = 2 * DEPTH * 2 * 50 * 50 * WIDTH
-    assert counter.get_total_flops() + missed == flops(network, Shape(1, SIDE, SIDE))
+    assert counter.get_total_flops() + missed == flops(network)
 
 
 def test_counting_leaves_the_model_as_it_was() -> None:
     network = ViT(WIDTH, 1, block=Block(dropout=0.5)).build(Shape(1, SIDE, SIDE), CLASSES)
     for training in (True, False):
         network.train(training)
-        flops(network, Shape(1, SIDE, SIDE))
+        flops(network)
         assert all(module.training is training for module in network.modules())
     assert all(parameter.grad is None for parameter in network.parameters())
 

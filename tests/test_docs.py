@@ -54,9 +54,14 @@ def run(words: str, folder: Path, status: int = 0) -> str:
     return done.stdout
 
 
+def commands_of(page: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [line.partition("#")[0].strip() for block in blocks(text, "sh") for line in block.splitlines()]
+
+
 @pytest.mark.timeout(900)
 def test_every_command_of_the_readme_runs(checkout):
-    commands = [line.partition("#")[0].strip() for block in blocks(README, "sh") for line in block.splitlines()]
+    commands = commands_of("README.md")
     assert commands[:2] == ["make run", "make test"]
     assert "make test" in (ROOT / ".ci/run").read_text()  # the suite itself is not run inside itself
     printed = run("make run", checkout)
@@ -65,11 +70,12 @@ def test_every_command_of_the_readme_runs(checkout):
     assert (checkout / "runs/digits/report.html").stat().st_size < 1_000_000
     trained_elsewhere = "vitlab reproduce r1 --small"  # by tests/test_reproduce_small.py
     assert trained_elsewhere in commands
-    for command in commands[2:]:
+    for command in [*commands[2:], *commands_of("docs/look.md")]:
         if command and not command.startswith("source") and command != trained_elsewhere:
             run(command, checkout, status=int(command == MISTAKEN))
     assert "7" in run("vitlab predict runs/digits docs/seven.png --top 1", checkout)
-    for example in blocks(README, "python"):
+    look = (ROOT / "docs/look.md").read_text(encoding="utf-8")
+    for example in blocks(README, "python") + blocks(look, "python"):
         run(f"{sys.executable} - <<'END'\n{example}\nEND", checkout)
 
 
@@ -88,6 +94,31 @@ def test_the_page_about_check_says_what_there_is(checkout):
     verdicts = {probe: asked["finding"]["verdict"] for probe, asked in report["asked"].items()}
     assert {probe for probe, verdict in verdicts.items() if verdict == "mistake"} == {"positions", "output", "scale"}
     assert script("update_check").updated(text) == text
+
+
+def test_the_page_about_looking_says_what_the_records_say():
+    text = (ROOT / "docs/look.md").read_text(encoding="utf-8")
+    assert script("update_look").updated(text) == text
+    leads = {}
+    for name in ("mnist", "cifar10"):
+        record = json.loads((ROOT / f"results/look/{name}.json").read_text(encoding="utf-8"))
+        assert record["pictures"] == 2000
+        assert all(len(model["runs"]) == 3 for model in record["models"])
+        for model in record["models"]:
+            for kind in ("attention", "rollout", "relevance"):
+                for test in ("deletion", "insertion"):
+                    each = [100 * run["maps"]["mean"][kind]["lead"][test][0] for run in model["runs"]]
+                    leads[name, model["name"], kind, test] = each
+    on_cifar = {
+        key[2:]: [mean(each) for k, each in leads.items() if k[0] == "cifar10" and k[2:] == key[2:]] for key in leads
+    }
+    low, high = re.search(r"Relevance is the best on CIFAR-10\*\*, (\d+) to (\d+) points", text).groups()
+    relevance = on_cifar["relevance", "deletion"] + on_cifar["relevance", "insertion"]
+    assert (round(min(relevance)), round(max(relevance))) == (int(low), int(high))
+    attention = on_cifar["attention", "deletion"] + on_cifar["attention", "insertion"]
+    assert max(attention) <= int(re.search(r"it is at most (\d+) points\s+ahead of random", text)[1])
+    apart = max(max(each) - min(each) for key, each in leads.items() if key[0] == "mnist" and key[2] == "attention")
+    assert round(apart) == int(re.search(r"differs by up to (\d+) points", text)[1])
 
 
 def test_thresholds_name_what_the_record_of_sound_models_shows():

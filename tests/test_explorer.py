@@ -106,7 +106,8 @@ def page_with(network: Network, seen: Look, script: str, folder: Path) -> dict[s
     use = f"""<pre id="found"></pre><script>
       const all = (selector) => [...document.querySelectorAll(selector)];
       const part = (name) => document.querySelector(`[data-part="${{name}}"]`);
-      const press = (name, text) => [...part(name).querySelectorAll("button")].find((b) => b.textContent === text).click();
+      const buttons = (name) => [...part(name).querySelectorAll("button")];
+      const press = (name, text) => buttons(name).find((b) => b.textContent === text).click();
       const at = (element, y, x) => {{ const box = element.getBoundingClientRect();
         return {{ clientX: box.left + x * box.width, clientY: box.top + y * box.height, bubbles: true }}; }};
       const colours = (canvas) => [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data];

@@ -26,10 +26,14 @@ class Text(HTMLParser):
     def __init__(self, page: str):
         super().__init__()
         self.words: list[str] = []
+        self.shown = True
         self.feed(page)
 
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.shown = tag not in ("style", "script")
+
     def handle_data(self, data: str) -> None:
-        self.words += data.split()
+        self.words += data.split() if self.shown else []
 
 
 def words_of(run: vitlab.Run) -> str:
@@ -42,15 +46,15 @@ def words_of(run: vitlab.Run) -> str:
         (("model=multi-scale", "join=mean"), "one map for each scale"),
         (("model=multi-scale", "join=class-attention"), "one map for each scale"),
         (("model=multi-scale", "join=late-class-token"), "What it looks at"),
-        (("tokens=several-scales", "patches=7,14"), "from the class token to each patch"),
-        (("tokens=conv-patches", "patch=14", "attention=linformer", "attention.k=3"), "negative"),
-        (("tokens=conv-patches", "patch=14", "head=first-token"), "from the first patch to each patch"),
-        (("tokens=conv-patches", "patch=14", "head=mean", "registers=2"), "as the mean head reads them"),
-        (("tokens=conv-patches", "patch=14", "depth=0", "optimiser=adamw"), "What it looks at"),
+        (("tokens=several-scales", "patches=7,14"), "attention from the class token."),
+        (("tokens=conv-patches", "patch=14", "attention=linformer", "attention.k=3"), "are negative"),
+        (("tokens=conv-patches", "patch=14", "head=first-token"), "attention from the first patch."),
+        (("tokens=conv-patches", "patch=14", "head=mean", "registers=2"), "as the head reads them"),
+        (("tokens=conv-patches", "patch=14", "depth=0", "optimiser=adamw"), "this model has no blocks"),
         (("tokens=conv-patches", "patch=28", "epochs=0"), "test accuracy"),
         (("tokens=conv-patches", "patch=14", "validation=0"), "training"),
         (("tokens=conv-patches", "patch=14", "precision=bfloat16", "qk_norm=yes"), "What it looks at"),
-        (("tokens=conv-patches", "patch=14", "across=batch", "head=mean"), "test accuracy"),
+        (("tokens=conv-patches", "patch=14", "across=batch", "head=mean"), "attends across the batch"),
         (("tokens=linear-patches", "patch=14", "twice=yes", "output=softmax", "start=torch", "copies=yes"), "patch"),
         (("model=multi-scale", "output=log-softmax", "normalise=half"), "one map for each scale"),
     ],

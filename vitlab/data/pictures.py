@@ -117,6 +117,8 @@ def _opened(path: Path) -> Iterator[Image.Image]:
             yield picture
     except (Unreadable, BadInput):
         raise
+    except Image.DecompressionBombError:
+        raise Unreadable("its pixels are far too many") from None
     except Image.UnidentifiedImageError:
         raise Unreadable("no picture format is recognised") from None
     except Exception as error:  # Pillow's readers raise almost anything on a broken file

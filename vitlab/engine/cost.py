@@ -7,19 +7,19 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitlab.model import Network, Shape
+from vitlab.model import Network
 
 FUSED_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
-def flops(network: Network, shape: Shape) -> int:
+def flops(network: Network) -> int:
     """Floating-point operations of one picture's forward: 2 for each multiply-add of products and convolutions.
 
     Norms, activations and additions are left out, as is usual: they are a few in a hundred.
     """
     was_training = network.training
     network.eval()
-    device = next(network.parameters()).device
+    shape, device = network.shape, next(network.parameters()).device
     counter = FlopCounterMode(display=False, custom_mapping={FUSED_ON_CPU: attention_flops})
     with torch.no_grad(), counter:
         network(torch.zeros(1, shape.channels, shape.height, shape.width, device=device))

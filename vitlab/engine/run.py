@@ -165,8 +165,9 @@ def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: 
         raise BadInput(f"{path} does not fit the run's model: {' '.join(str(error).split())[:300]}") from None
 
 
-def open_run(folder: Path) -> Run:
+def open_run(folder: Path | str) -> Run:
     """An existing run folder, or one line that says why it is none."""
+    folder = Path(folder)
     if not (folder / "experiment.json").exists():
         raise BadInput(f"no run at {folder}: there is no experiment.json in it")
     return Run(folder)

@@ -1,6 +1,7 @@
 """The frame of every drawing: sizes, type, tiles, colour bars, and PNG and SVG files."""
 
 import io
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,14 +51,17 @@ def styled() -> AbstractContextManager[None]:
     return mpl.rc_context(STYLE)
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "vitlab"}}
+
+
+def save(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = tuple(METADATA)) -> list[Path]:
     """Write NAME.png and NAME.svg, each whole or not at all; the same figure gives the same bytes."""
     make_folder(folder)
     paths = []
-    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": "vitlab"})):
+    for kind in kinds:
         buffer = io.BytesIO()
         with styled():
-            figure.savefig(buffer, format=kind, dpi=DOTS, metadata=metadata)
+            figure.savefig(buffer, format=kind, dpi=DOTS, metadata=METADATA[kind])
         path = folder / f"{name}.{kind}"
         write(path, buffer.getvalue())
         paths.append(path)

@@ -84,9 +84,10 @@ def draw_layers(look: Look, place: int, stream: Seen) -> Figure:
     best = sorted(np.argsort(-lens.max(axis=0), kind="stable")[:CLASSES])
     picture = look.shown[place].pixels
     ratio = picture.shape[1] / picture.shape[2]
-    steps = len(lens)
+    steps = len(similar)
+    has_lens = len(lens) == steps  # a join's own blocks come after those that the lens looks behind
     page = drawing.sheet(2, steps, ratio, left=1.25, top=0.75, right=1.4, below=0.12)
-    lens_height = 0.17 * len(best) + 0.25
+    lens_height = 0.17 * len(best) + 0.25 if has_lens else 0.0
     width, height = page.figure.get_size_inches()
     page.figure.set_size_inches(width, height + lens_height + 0.2)
     title = f"{look.shown[place].name}: {said(look, place)}"
@@ -107,9 +108,9 @@ def draw_layers(look: Look, place: int, stream: Seen) -> Figure:
                 part.set_ylabel(text, rotation=0, ha="right", va="center", color=SOFT, fontsize=7, labelpad=6)
     drawing.colour_bar(page.bar(0, steps), COSINE, "cosine")
     drawing.colour_bar(page.bar(1, steps), scale, f"weight{scale.word}", even=1 / stream.layout.tokens)
-    tiles = page.tile[1] + page.gap[1]
-    rows = lens_height / tiles
-    draw_lens(page.axes(2.08, 0, rows, steps), lens[:, best], [look.classes[label] for label in best])
+    if has_lens:
+        rows = lens_height / (page.tile[1] + page.gap[1])
+        draw_lens(page.axes(2.08, 0, rows, steps), lens[:, best], [look.classes[label] for label in best])
     return page.figure
 
 
@@ -204,7 +205,7 @@ def dots(axes: Axes, values: np.ndarray, label: str, limit: float, words: str) -
     axes.axhline(limit, color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
     axes.annotate(words, (1, limit), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
                   ha="right", va="bottom", fontsize=6.5, color=SOFT)  # fmt: skip
-    framed(axes, label, "layer", (0, max(limit, float(values.max())) * 1.12))
+    framed(axes, label, "layer", (0, max(limit, float(values.max()), 1e-3) * 1.12))
     axes.set_xlim(0.5, layers + 0.5)
 
 
@@ -218,19 +219,22 @@ def framed(axes: Axes, label: str, below: str, limits: tuple[float, float]) -> N
     axes.set_axisbelow(True)
 
 
-def draw_trust(trust: Trust) -> Figure:
+def draw_trust(trust: Trust, words: str = "", bands: bool = False) -> Figure:
     """The class's probability as patches go and as they come, in each map's order and at random."""
     page = drawing.sheet(1, 2, 0.78, side=3.0, left=0.6, top=0.85, right=1.55, below=0.45)
-    drawing.heading(page.figure, "Do the maps mean anything?", trust_words(trust.count))
+    drawing.heading(page.figure, "Do the maps mean anything?", words or trust_words(trust.count))
     shares = 100 * trust.shares.numpy()
     for column, (test, hint) in enumerate((("deletion", "lower is better"), ("insertion", "higher is better"))):
         axes = page.axes(0, column * 1.08)
         ends = {}
         for number, (kind, curves) in enumerate(trust.curves.items()):
-            values = getattr(curves, test).mean(dim=0).numpy() * 100
-            dashed = kind == RANDOM
-            colour = LINES[3] if dashed else LINES[number]
-            axes.plot(shares, values, color=colour, linewidth=1.5, linestyle=(0, (3, 1.5)) if dashed else "-")
+            each = getattr(curves, test).numpy() * 100
+            values = each.mean(axis=0)
+            colour = LINES[3] if kind == RANDOM else LINES[number]
+            dashes = (0, (3, 1.5)) if kind == RANDOM else "-"
+            axes.plot(shares, values, color=colour, linewidth=1.5, linestyle=dashes)
+            if bands:
+                axes.fill_between(shares, each.min(axis=0), each.max(axis=0), color=colour, alpha=0.15, linewidth=0)
             ends[NAMES.get(kind, kind)] = (colour, float(values.mean()))
         framed(axes, f"{test} ({hint})", f"patches {verb(test)}, %", (0, 102))
         axes.set_ylabel("probability of the class, %" if column == 0 else "")

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from vitlab.report import words
 from vitlab.report.comparison_runs import Compared
 
-UNITS = ("", "thousand", "million", "billion", "trillion")
-
 
 @dataclass(frozen=True)
 class Measure:
@@ -61,14 +59,6 @@ def ratio(value: float | None, base: float | None) -> str:
     return f"×{words.NARROW_SPACE}{words.number(value / base)}" if value and base else ""
 
 
-def large(value: float) -> str:
-    """A large count to three figures: 6.03 million."""
-    thousands = 0
-    while abs(value) >= 999.5 and thousands + 1 < len(UNITS):
-        value, thousands = value / 1000, thousands + 1
-    return f"{words.number(value)} {UNITS[thousands]}".strip() if thousands else f"{value:g}"
-
-
 def duration(seconds: float) -> str:
     """Seconds, minutes or hours, whichever reads best."""
     for unit, length in (("h", 3600.0), ("min", 60.0)):
@@ -77,21 +67,17 @@ def duration(seconds: float) -> str:
     return f"{words.number(seconds)} s"
 
 
-def _bytes(value: float) -> str:
-    return f"{words.number(value / 1e9)} GB" if value >= 1e9 else f"{words.number(value / 1e6)} MB"
-
-
 def _fact(name: str) -> Callable[[Compared], float | None]:
     return lambda run: run.result.get(name)
 
 
 MEASURES: Mapping[str, Measure] = {
     "weights": Measure(_fact("parameters"), lambda value: words.grouped(int(value))),
-    "operations a picture": Measure(lambda run: run.flops, large),
+    "operations a picture": Measure(lambda run: run.flops, words.large),
     "epochs": Measure(_fact("epochs"), lambda value: str(int(value))),
     "training": Measure(_fact("train_seconds"), duration, of_device=True),
     "pictures/s": Measure(_fact("images_per_second"), lambda value: words.grouped(round(value)), of_device=True),
-    "peak memory": Measure(_fact("peak_memory"), _bytes, of_device=True),
+    "peak memory": Measure(_fact("peak_memory"), words.memory, of_device=True),
 }
 
 

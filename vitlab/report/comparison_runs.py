@@ -15,7 +15,6 @@ from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
-from vitlab.model import Shape
 
 LETTERS = "ABCDEFGH"
 LONG = 24  # letters of a name that a sentence may repeat
@@ -66,9 +65,8 @@ class Compared:
     @cached_property
     def flops(self) -> int:
         """Of one picture's forward; the weights do not matter for it."""
-        card = self.card
         with torch.random.fork_rng():
-            return flops(self.run.build(), Shape(card.channels, card.height, card.width))
+            return flops(self.run.build())
 
 
 def compared(runs: Sequence[Run]) -> list[Compared]:

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from vitlab.data.prepared import Normalise, Prepared, unit
+from vitlab.engine.cost import flops
 from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput
 from vitlab.look import Shown, inside, look, places, trust
 from vitlab.model import Network, Shape
-from vitlab.report import explorer
+from vitlab.report import explorer, words
 from vitlab.report.content import Insight, Mistake, View
 from vitlab.settings import to_json
 
@@ -22,11 +23,12 @@ TESTED, STEPS = 48, 10  # pictures and steps of the test of the maps: a few seco
 def gather(run: Run, prepared: Prepared, device: torch.device) -> View:
     """Everything the report shows, from the run folder and its pictures."""
     evaluation, card = run.evaluation, run.card
-    insight, reason = look_inside(run.model().to(device), prepared, evaluation)
+    network = run.model().to(device)
+    insight, reason = look_inside(network, prepared, evaluation)
     counts = torch.bincount(evaluation.labels)
     return View(
         title=run.name,
-        facts=facts(run),
+        facts=facts(run, network),
         accuracy=evaluation.accuracy,
         interval=evaluation.interval,
         count=evaluation.count,
@@ -49,15 +51,17 @@ def gather(run: Run, prepared: Prepared, device: torch.device) -> View:
     )
 
 
-def facts(run: Run) -> dict[str, str]:
+def facts(run: Run, network: Network) -> dict[str, str]:
     card, result, environment = run.card, run.result, run.environment
     shape = Shape(card.channels, card.height, card.width)
     return {
         "Data": f"{card.name}, {shape} pixels, {len(card.classes)} classes",
         "Pictures": f"{card.train:,} to learn, {card.validation:,} held out, {card.test:,} to test",
         "Parameters": f"{result['parameters']:,}",
+        "Operations": f"{words.large(flops(network))} a picture",
         "Epochs": str(result["epochs"]),
         "Training": f"{result['train_seconds']:.1f} s, {result['images_per_second']:,.0f} pictures/s",
+        "Peak memory": words.memory(result["peak_memory"]) if "peak_memory" in result else words.MISSING,
         "Device": environment["device"],
         "Seed": str(result["seed"]),
         "Versions": ", ".join(f"{name} {number}" for name, number in environment["versions"].items()),

@@ -102,7 +102,7 @@ def heads_sentence(far: np.ndarray, even: float) -> str:
 def dots(values: np.ndarray, limit: float, name: str, describe: str) -> Markup:
     """A dot a head over its layer, and a line where a head without a preference would lie."""
     layers, count = values.shape
-    top = max(limit, float(values.max())) * 1.1
+    top = max(limit, float(values.max()), 1e-3) * 1.1
     marks = charts.steps(0.0, top, most=5)
     up = charts.Axis(0.0, marks[-1], charts.HEIGHT - charts.BOTTOM, charts.TOP)
     right = charts.WIDTH - 20

@@ -54,6 +54,8 @@ def inside(found: Insight | None) -> dict[str, Any]:
         "explorer": found.explorer,
         "looking": found.look.looking,
         "gap": found.look.gap,
+        "scales": len(found.look.sources),
+        "signed": any(stream["signed"] for stream in found.explorer.data["streams"]),
         "tested": insight.tested(found.trust),
         "heads": insight.heads(found.look),
         "mosaics": insight.mosaics(found.places),

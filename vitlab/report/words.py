@@ -6,6 +6,7 @@ from fractions import Fraction
 
 NARROW_SPACE = "\u202f"
 MISSING = "–"
+UNITS = ("", "thousand", "million", "billion", "trillion")
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -40,6 +41,19 @@ def grouped(count: int) -> str:
 def joined(names: Sequence[str]) -> str:
     """Names in a sentence: "a", "a and b", "a, b and c"."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def large(value: float) -> str:
+    """A large count to three figures: 6.03 million."""
+    thousands = 0
+    while abs(value) >= 999.5 and thousands + 1 < len(UNITS):
+        value, thousands = value / 1000, thousands + 1
+    return f"{number(value)} {UNITS[thousands]}".strip() if thousands else f"{value:g}"
+
+
+def memory(size: float) -> str:
+    """Bytes in the unit that reads best."""
+    return f"{number(size / 1e9)} GB" if size >= 1e9 else f"{number(size / 1e6)} MB"
 
 
 def digits(count: int) -> int:

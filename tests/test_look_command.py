@@ -1,0 +1,292 @@
+"""vitlab look and vitlab.look: files, words and pages, for good input and bad."""
+
+import importlib
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from conftest import QUICK
+from kinds import build, small_attention, small_multiscale, small_vit, some_pictures
+from PIL import Image
+
+import vitlab
+from vitlab import cli, lab
+from vitlab.errors import BadInput
+from vitlab.look import Shown, drawing, figures, look, places, trust
+from vitlab.look.album import Choice, draw_album, file_names
+from vitlab.look.colours import grey, overlay, palette
+from vitlab.model import Shape
+from vitlab.model.attention import Linformer, Uniform
+from vitlab.model.heads import Mean
+from vitlab.model.multiscale import ClassAttention, LateClassToken
+from vitlab.model.positions import NoPositions, Rotary, Sinusoidal2d
+from vitlab.model.tokens import SeveralScales
+
+SEVEN = Path(__file__).resolve().parent.parent / "docs" / "seven.png"
+
+
+@pytest.fixture(scope="module")
+def looked(trained: Path, tmp_path_factory) -> tuple[Path, str]:
+    """The folder that one look left, and what it said."""
+    out = tmp_path_factory.mktemp("look") / "new" / "folder"
+    with pytest.MonkeyPatch.context() as patch:
+        said: list[str] = []
+        patch.setattr(cli.out, "print", lambda text, **_: said.append(str(text)))
+        cli.main(["look", str(trained), str(SEVEN), "test:3", "--out", str(out), "--tested", "5"])
+    return out, "\n".join(said)
+
+
+def test_a_look_leaves_drawings_and_a_page(looked: tuple[Path, str]) -> None:
+    folder, said = looked
+    names = ["contact", "measures", "positions", "trust"]
+    names += [f"{picture}-{kind}" for picture in ("seven", "test-3") for kind in ("heads", "layers")]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        [f"{name}.{kind}" for name in names for kind in ("png", "svg")] + ["look.html"]
+    )
+    for path in folder.glob("*.png"):
+        with Image.open(path) as image:
+            image.load()
+            assert min(image.size) > 200
+            assert len(image.convert("RGB").resize((64, 64)).getcolors(4096)) > 20, path
+    for path in folder.glob("*.svg"):
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    assert "16 drawings in" in said
+
+
+def test_a_look_says_what_it_did(looked: tuple[Path, str], trained: Path) -> None:
+    said = looked[1]
+    seen = vitlab.look(trained, [SEVEN, "test:3"])
+    assert "attention from the class token; 2 layers of 4 heads" in said
+    assert "by way of its maps the model makes the same tokens" in said
+    assert f"seven.png: {seen.classes[seen.guesses[0]]}" in said
+    assert "resized from 112×112 to 28×28" in said
+    best = [int(row.argmax()) for row in seen.lens[1]]
+    assert f"block by block: {', '.join(f'{label} ' for label in best[:1])}" in said
+    assert "on 5 pictures, points ahead of random order" in said
+
+
+def test_the_same_look_gives_the_same_bytes(looked: tuple[Path, str], trained: Path, tmp_path: Path) -> None:
+    cli.main(["look", str(trained), str(SEVEN), "test:3", "--out", str(tmp_path), "--tested", "5"])
+    for path in looked[0].iterdir():
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_layer_and_head_choose_what_is_drawn(trained: Path, tmp_path: Path) -> None:
+    cli.main(["look", str(trained), "test:3", "--layer", "2", "--head", "3", "--tested", "0", "--out", str(tmp_path)])
+    assert (tmp_path / "test-3-heads.png").exists()
+    assert not (tmp_path / "test-3-layers.png").exists(), "which shows all layers"
+    seen = vitlab.look(trained, ["test:3"])
+    with drawing.styled():
+        (one,), (every,) = (
+            figures.draw_heads(seen, 0, seen.streams[0], *chosen) for chosen in (([1], [2]), (None, None))
+        )
+    titles = [axes.get_title() for axes in one.axes]
+    assert titles == ["picture", "head 3", ""]
+    assert [axes.get_ylabel() for axes in one.axes if axes.get_ylabel().startswith("layer")] == ["layer 2"]
+    assert len(every.axes) == 1 + 2 * 5 + 1  # the picture; two layers of a mean and four heads; the colour bar
+
+
+def test_without_pictures_the_first_classes_are_shown(trained: Path, tmp_path: Path, monkeypatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(cli.out, "print", lambda text, **_: said.append(str(text)))
+    cli.main(["look", str(trained), "--out", str(tmp_path), "--tested", "0", "--layer", "1", "--head", "1"])
+    labels = vitlab.open_run(trained).evaluation.labels
+    first = [int((labels == label).nonzero()[0]) for label in range(6)]
+    assert [line.partition(":")[2].split(":")[0] for line in said if line.startswith("test:")] == [
+        f"{i}" for i in first
+    ]
+
+
+BAD = {
+    "missing file": (["none.png"], "none.png"),
+    "empty file": (["empty.png"], "no picture format"),
+    "corrupt file": (["cut.png"], "cannot be read as a picture"),
+    "too large a picture": (["huge.png"], "its pixels are far too many"),
+    "folder": (["."], "cannot be read"),
+    "no such test picture": (["test:2000"], "the test part has 2,000 pictures, the first is test:0"),
+    "layer": (["test:0", "--layer", "3"], "no layer 3: this model has 2 of them"),
+    "layer 0": (["test:0", "--layer", "0"], "no layer 0"),
+    "head": (["test:0", "--head", "9"], "no head 9: this model has 4 of them"),
+    "token": (["test:0", "--token", "clas"], "no token 'clas': name 'class' or a patch by its row,column"),
+    "patch": (["test:0", "--token", "3,1"], "there are 2 rows and 2 columns"),
+    "label": (["test:0", "--label", "ten"], "no class called 'ten'"),
+    "tested": (["test:0", "--tested", "-1"], "0 or more pictures"),
+    "too many": ([f"test:{n}" for n in range(65)], "65 pictures are too many to draw at a time"),
+    "device": (["test:0", "--device", "abacus"], "no device 'abacus'"),
+    "out is a file": (["test:0", "--out", "empty.png"], "empty.png"),
+}
+
+
+@pytest.fixture(scope="module")
+def bad_files(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("bad")
+    (folder / "empty.png").touch()
+    (folder / "cut.png").write_bytes(SEVEN.read_bytes()[:200])
+    Image.new("1", (20_000, 20_000)).save(folder / "huge.png")
+    return folder
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_gets_one_line_and_loses_nothing(
+    name: str, trained: Path, bad_files: Path, capsys, monkeypatch
+) -> None:
+    words, expected = BAD[name]
+    monkeypatch.chdir(bad_files)
+    before = sorted(bad_files.iterdir())
+    given = words if "--out" in words else [*words, "--out", "drawn"]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["look", str(trained), *given])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("vitlab: ")
+    assert expected in line
+    assert sorted(bad_files.iterdir()) == before
+
+
+MODELS = {
+    "linformer": small_vit(attention=small_attention(Linformer)),
+    "uniform, mean, rotary": small_vit(attention=Uniform(), head=Mean(), positions=Sinusoidal2d()),
+    "registers": small_vit(registers=3, positions=NoPositions()),
+    "scales in one sequence": small_vit(tokens=SeveralScales((4, 8))),
+    "multi-scale": small_multiscale(),
+    "multi-scale, joined by attention": small_multiscale(join=ClassAttention()),
+    "multi-scale, as written": small_multiscale(join=LateClassToken()),
+    "one layer, rotary": small_vit(depth=1, positions=Rotary(), width=32),
+}
+
+
+SHAPES = [Shape(1, 8, 16), Shape(3, 16, 8), Shape(5, 8, 8)]
+
+
+@pytest.mark.parametrize(("name", "shape"), [(name, SHAPES[place % 3]) for place, name in enumerate(MODELS)])
+def test_every_kind_of_model_and_picture_is_drawn(name: str, shape: Shape, tmp_path: Path) -> None:
+    network = build(MODELS[name], shape).eval()
+    seen = look(network, torch.randn(1, shape.channels, shape.height, shape.width))
+    tested = trust(network, seen.pictures, seen, steps=2, orders=1)
+    files = draw_album(seen, network, tested, tmp_path, Choice())
+    attending = [stream for stream in seen.streams if stream.attention.shape[1]]
+    grids = sum(len(stream.layout.grids) for stream in attending)
+    assert len(files) == 2 * (3 + (grids + len(attending)) + len(places(network)))
+    assert all(path.stat().st_size > 1000 for path in files)
+
+
+def test_a_tensor_of_another_size_is_resized_and_that_is_said() -> None:
+    network, pictures = build(small_vit()).eval(), torch.randn(2, 3, 16, 32)
+    seen = look(network, pictures)
+    assert {shown.note for shown in seen.shown} == {"resized from 16×32 to 8×16"}
+    expected = torch.nn.functional.interpolate(pictures, (8, 16), mode="bilinear", antialias=True)
+    torch.testing.assert_close(seen.logits, network.logits(expected).detach())
+    alone = look(network, pictures[0])
+    torch.testing.assert_close(alone.logits, seen.logits[:1])
+
+
+@pytest.mark.parametrize(
+    ("pictures", "words"),
+    [
+        (torch.zeros(1, 1, 8, 16), "pictures of 3×8×16, or many of them, and was given 1×1×8×16"),
+        (torch.zeros(8, 16), "was given 1×8×16"),
+        (torch.zeros(0, 3, 8, 16), "was given 0×3×8×16"),
+        (torch.zeros(1, 3, 8, 16, dtype=torch.uint8), "normalised floats"),
+        (torch.full((1, 3, 8, 16), torch.nan), "no numbers"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(pictures: torch.Tensor, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        vitlab.look(build(small_vit()), pictures)
+
+
+def test_a_network_knows_no_files_and_no_names() -> None:
+    network = build(small_vit())
+    with pytest.raises(BadInput, match="a tensor of pictures"):
+        vitlab.look(network, ["a.png"])
+    with pytest.raises(BadInput, match="names of its classes"):
+        vitlab.look(network, some_pictures(1), label="cat")
+    with torch.no_grad():
+        network.head.logits.bias.fill_(torch.nan)
+    with pytest.raises(BadInput, match="diverged"):
+        vitlab.look(network, some_pictures(1))
+
+
+def test_the_function_is_not_hidden_by_its_folder() -> None:
+    """`vitlab.look` is the verb; the folder of the same name is imported from, not used as a name."""
+    importlib.import_module("vitlab.look.heat")
+    assert vitlab.look is lab.look
+
+
+def test_label_chooses_the_class_of_relevance(trained: Path) -> None:
+    for label in ("3", "8"):
+        assert vitlab.look(trained, ["test:0"], label=label).target.tolist() == [int(label)]
+
+
+def test_test_pictures_keep_their_class_and_files_are_shown_as_they_are(trained: Path) -> None:
+    seen = vitlab.look(trained, [SEVEN, "test:3"])
+    assert seen.shown[0].pixels.shape == (1, 112, 112), "at its own resolution"
+    assert np.array_equal(seen.shown[0].pixels[0], np.asarray(Image.open(SEVEN).convert("L")))
+    assert seen.shown[1].truth == int(vitlab.open_run(trained).evaluation.labels[3])
+    torch.testing.assert_close(seen.pictures[:1], vitlab.load_pictures(trained, [SEVEN]))
+    inverted = vitlab.look(trained, [SEVEN], invert=True)
+    torch.testing.assert_close(inverted.pictures, vitlab.load_pictures(trained, [SEVEN], invert=True))
+
+
+@pytest.mark.parametrize("size", [(300, 100), (100, 300), (20, 10)])
+def test_a_picture_is_shown_as_it_was_cut(size: tuple[int, int], trained: Path, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    (shown,) = vitlab.look(trained, [tmp_path / "wide.png"]).shown
+    side = min(size)
+    left, top = (size[0] - side) // 2, (size[1] - side) // 2
+    assert np.array_equal(shown.pixels.transpose(1, 2, 0), pixels[top : top + side, left : left + side])
+    assert "its edges cut off" in shown.note
+
+
+def test_pictures_of_five_channels_come_from_the_test_part(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    parts = {name: random.integers(0, 256, (40, 5, 8, 12)).astype(np.uint8) for name in ("x_train", "x_test")}
+    labels = {name: np.arange(40) % 2 for name in ("y_train", "y_test")}
+    np.savez(tmp_path / "five.npz", **parts, **labels)
+    words = [word for word in QUICK if not word.startswith(("data.limit", "patch"))]
+    run = vitlab.train(
+        "digits", *words, f"data.source=npz:{tmp_path / 'five.npz'}", "patch=4", runs=tmp_path, quiet=True
+    )
+    drawn = lab.draw(run, vitlab.look(run, ["test:1"]), tested=3)
+    assert drawn.page == run.folder / "look" / "look.html"
+    with pytest.raises(BadInput, match="a picture file gives 1 channel or 3, not 5"):
+        vitlab.look(run, [SEVEN])
+    (tmp_path / "five.npz").unlink()
+    with pytest.raises(BadInput, match=r"five\.npz"):
+        vitlab.look(run, ["test:1"])
+    elsewhere = lab.draw(run, look(run.model(), torch.randn(2, 5, 8, 12)), tmp_path / "out")
+    assert "the test part is not at hand" in elsewhere.note
+    assert elsewhere.trust.count == 2
+
+
+def test_file_names_are_safe_and_differ() -> None:
+    network = build(small_vit())
+    names = ["a/b.png", "b.png", "../../b.jpg", "test:3", "größe 1.png", "...", "-"]
+    shown = tuple(Shown(np.zeros((3, 8, 16), np.uint8), Path(name).name) for name in names)
+    seen = look(network, some_pictures(len(names)), shown=shown)
+    assert file_names(seen) == ["b", "b-2", "b-3", "test-3", "größe-1", "picture", "picture-2"]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_map_is_laid_over_the_picture_pixel_by_pixel(signed: bool) -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (3, 12, 20)).astype(np.uint8)
+    weights = np.random.default_rng(1).normal(size=(3, 5)) if signed else np.random.default_rng(1).random((3, 5))
+    found = overlay(picture, weights, signed, most=0.8, root=not signed)
+    scale = palette(signed).astype(float)
+    for y in range(12):
+        for x in range(20):
+            share = weights[y // 4, x // 4] / 0.8
+            share = share if signed else math_root(share)
+            level = round(min(max((share + 1) / 2 if signed else share, 0), 1) * 254)
+            *colour, alpha = scale[level]
+            behind = 0.299 * picture[0, y, x] + 0.587 * picture[1, y, x] + 0.114 * picture[2, y, x]
+            expected = np.array(colour) * alpha / 255 + behind * (1 - alpha / 255)
+            assert np.abs(found[y, x] - expected).max() <= 1.5
+    assert grey(np.full((7, 2, 2), 51, np.uint8)) == pytest.approx(0.2)
+
+
+def math_root(share: float) -> float:
+    return share**0.5
