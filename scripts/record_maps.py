@@ -88,7 +88,7 @@ def judged(run: Run, pictures: int, data: str | None) -> dict[str, Any]:
 def figures(tested: Trust, seen: Look) -> dict[str, Any]:
     found: dict[str, Any] = {"shares": tested.shares.tolist()}
     for kind, curves in tested.curves.items():
-        deletion, insertion = curves.areas()
+        deletion, insertion = tested.areas(kind)
         found[kind] = {
             "deletion": float(deletion.mean()), "insertion": float(insertion.mean()),
             "lead": tested.leads(kind),

@@ -10,7 +10,7 @@ import torch
 from vitlab.look import drawing, figures
 from vitlab.look.heat import KINDS
 from vitlab.look.trust import RANDOM, Curves, Trust
-from vitlab.report.seeds import Sample
+from vitlab.sample import Sample
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RECORDS = ROOT / "docs" / "look.md", ROOT / "results" / "look"
@@ -72,7 +72,7 @@ def main() -> None:
             trust = trust_of(record, "class token", "mean")
             seeds = f"{title}: mean over {trust.count} seeds, {record['pictures']:,} test pictures each"
             drawn = figures.draw_trust(trust, f"{seeds}; bands span the seeds.", bands=True)
-            drawing.save(drawn, PAGE.parent / "look", f"trust-{name}", kinds=("svg",))
+            (PAGE.parent / "look" / f"trust-{name}.svg").write_bytes(drawing.rendered(drawn, "svg"))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # a report's experiment is and how it is shown, reproduce.runs trains it).
 LAYERS = [
     {"errors", "console", "foreign"},
-    {"settings", "chance"},
+    {"settings", "chance", "sample"},
     {"data"},
     {"model"},
     {"objectives"},

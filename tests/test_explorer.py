@@ -19,6 +19,7 @@ from vitlab.look import Look, inside, look, places, trust
 from vitlab.model import Network, Shape
 from vitlab.model.attention import Linformer, Softmax
 from vitlab.model.heads import Mean
+from vitlab.model.multiscale import ClassAttention
 from vitlab.model.tokens import ConvPatches
 from vitlab.report import Insight, explorer
 from vitlab.report.view import render_look
@@ -71,6 +72,21 @@ def close(found: np.ndarray, expected: Tensor) -> None:
     """To half a step of 127 of the row's largest weight."""
     peaks = expected.abs().amax(dim=-1, keepdim=True).numpy()
     assert (np.abs(found - expected.numpy()) <= peaks * (0.5 / 127) * 1.01 + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    "model", [small_vit(head=Mean()), small_multiscale(join=ClassAttention())], ids=["mean", "join"]
+)
+def test_what_is_read_is_what_the_look_gives(model: Any) -> None:
+    """Likeness to the mean of the tokens that are read, and rollout through the join, whatever token was asked."""
+    network, seen = looked(model)
+    asked = look(network, seen.pictures, token="1,2")
+    for one in (seen, asked):
+        held = explorer.gather(network, one).data["pictures"][1]["streams"]
+        for number, stream in enumerate(seen.streams):
+            np.testing.assert_allclose(numbers(held[number]["rolloutRead"]), stream.rollout[1], rtol=1e-5)
+            found = numbers(held[number]["likenessRead"]).reshape(-1, stream.layout.tokens)
+            np.testing.assert_allclose(found, stream.similarity[1], rtol=1e-5)
 
 
 def test_relevance_is_there_for_the_best_two_classes() -> None:
@@ -174,7 +190,7 @@ def test_a_reader_sees_the_weights_of_what_was_chosen(kind: Any, tmp_path: Path)
     assert value(found["register"]) == ((1, 1), pytest.approx(float(layer[1, 2]), rel=0.06, abs=0.004))
     row = layer[2 + 3, 2:].numpy()
     signed = kind is Linformer
-    most = explorer.scale_of(seen, 0)[0]
+    most = explorer.scale_of(seen, 0)["most"]
     share = row / most if signed else np.sqrt(np.abs(row / most))
     levels = (np.clip((share + 1) / 2 if signed else share, 0, 1) * 254).round()
     strength = np.array(found["canvas"]).reshape(-1, 4)[:, 3]  # opacity goes with the level
@@ -199,6 +215,18 @@ def value(readout: str) -> tuple[tuple[int, int], float]:
     found = re.match(r"Row (\d+), column (\d+): ([−\d.e-]+?)(, [−\d.e-]+ × an even share)?\.$", readout)
     assert found, readout
     return (int(found[1]), int(found[2])), float(found[3].replace("−", "-"))
+
+
+@in_a_browser
+def test_the_page_begins_with_the_token_that_was_asked(tmp_path: Path) -> None:
+    network, _ = looked(small_vit())
+    seen = look(network, some_pictures(1), token="2,3")
+    script = """part("what").dispatchEvent(new PointerEvent("pointermove", at(part("what"), 0.2, 0.1)));
+        found.read = part("readout").textContent; found.looker = part("looker").textContent;"""
+    found = page_with(network, seen, script, tmp_path)
+    assert "the patch in row 2, column 3" in found["looker"]
+    expected = seen.streams[0].attention[0, -1].mean(dim=0)[1]
+    assert value(found["read"]) == ((1, 1), pytest.approx(float(expected), rel=0.06, abs=0.004))
 
 
 @in_a_browser

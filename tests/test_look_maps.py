@@ -20,6 +20,7 @@ from kinds import (
 )
 from look_reference import Reference, pulls
 
+from vitlab.engine import memory
 from vitlab.errors import BadInput
 from vitlab.look import Inside, inside
 from vitlab.look.heat import heat, overlap
@@ -222,6 +223,35 @@ def test_a_frozen_model_and_inference_mode_are_looked_at_all_the_same() -> None:
         torch.testing.assert_close(inside(network, pictures).streams[0].relevance, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_models_of_other_types_are_looked_at(dtype: torch.dtype) -> None:
+    network, pictures = build(small_vit()), some_pictures(2)
+    expected = inside(network, pictures)
+    found = inside(network.to(dtype), pictures)
+    rough = {"rtol": 1e-4, "atol": 1e-6} if dtype == torch.float64 else {"rtol": 0.2, "atol": 0.03}
+    for name in ("attention", "rollout", "similarity", "entropy"):
+        assert getattr(found.streams[0], name).dtype == torch.float32
+        torch.testing.assert_close(getattr(found.streams[0], name), getattr(expected.streams[0], name), **rough)
+
+
+def test_inference_mode_and_inputs_with_gradients_do_not_matter() -> None:
+    network, pictures = build(small_vit()), some_pictures(2)
+    expected = inside(network, pictures).streams[0].relevance
+    with torch.inference_mode():
+        torch.testing.assert_close(inside(network, pictures.clone()).streams[0].relevance, expected)
+    wanting = pictures.clone().requires_grad_()
+    torch.testing.assert_close(inside(network, wanting).streams[0].relevance, expected)
+    assert wanting.grad is None
+
+
+def test_every_layer_keeps_its_mode() -> None:
+    network = build(small_vit()).train()
+    network.blocks[0].eval()
+    before = {name: module.training for name, module in network.named_modules()}
+    inside(network, some_pictures(1))
+    assert {name: module.training for name, module in network.named_modules()} == before
+
+
 def test_relevance_speaks_for_the_class_that_is_asked() -> None:
     network, pictures = build(small_vit()), some_pictures(3)
     maps = [inside(network, pictures, target=label).streams[0].relevance for label in range(CLASSES)]
@@ -293,12 +323,19 @@ def test_a_model_without_blocks_shows_its_tokens() -> None:
 
 
 def test_long_sequences_stay_within_memory() -> None:
-    """2,305 tokens: one block's maps of one picture are 42 MB, those of all blocks would be six times as many."""
-    model = small_vit(depth=6, tokens=ConvPatches(1), attention=Softmax(heads=2), head=ClassToken())
-    network = build(model, Shape(1, 48, 48))
-    seen = inside(network, torch.randn(1, 1, 48, 48))
-    assert seen.streams[0].attention.shape == (1, 6, 2, 2305)
-    assert seen.gap < 2e-6
+    """2,305 tokens: the maps of one block of one picture are 43 MB, and a few copies are all that is ever held."""
+    here, one_block = torch.device("cpu"), 4 * 2 * 2305**2
+    for depth in (1, 6):
+        model = small_vit(depth=depth, tokens=ConvPatches(1), attention=Softmax(heads=2), head=ClassToken())
+        network, pictures = build(model, Shape(1, 48, 48)), torch.randn(2, 1, 48, 48)
+        memory.begin(here)
+        before = memory.peak(here)
+        seen = inside(network, pictures)
+        assert seen.streams[0].attention.shape == (2, depth, 2, 2305)
+        assert memory.peak(here) - before < 8 * one_block, (
+            "as much for six blocks as for one, for two pictures as for one"
+        )
+        assert seen.gap < 2e-6
 
 
 def test_the_finest_grid_is_the_one_with_most_patches() -> None:

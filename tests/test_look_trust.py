@@ -8,7 +8,7 @@ import torch
 from kinds import SHAPE, build, small_attention, small_multiscale, small_vit, some_pictures
 
 from vitlab.look import Trust, heat, inside, trust
-from vitlab.look.trust import RANDOM, Curves, area, filled, ranks
+from vitlab.look.trust import RANDOM, Curves, filled, mean_of, ranks
 from vitlab.model import Network
 from vitlab.model.attention import Uniform
 
@@ -121,9 +121,19 @@ def test_a_blur_is_the_mean_over_two_patches(height: int, width: int, rows: int,
     assert not filled(pictures, "mean", rows, columns).any()
 
 
-def test_the_area_is_that_of_the_trapezoid_rule() -> None:
-    curve = torch.rand(5, 9)
-    np.testing.assert_allclose(area(curve), np.trapezoid(curve.numpy(), np.linspace(0, 1, 9), axis=1), rtol=1e-5)
+def test_areas_are_those_of_the_trapezoid_rule_even_where_steps_are_uneven() -> None:
+    network, pictures = build(small_vit()).eval(), some_pictures(3)
+    tested = trust(network, pictures, inside(network, pictures), steps=5)  # of 8 patches
+    assert len(set(np.diff(tested.shares).round(4))) == 2
+    for kind, curves in tested.curves.items():
+        for found, curve in zip(tested.areas(kind), (curves.deletion, curves.insertion), strict=True):
+            np.testing.assert_allclose(found, np.trapezoid(curve.numpy(), tested.shares.numpy(), axis=1), rtol=1e-5)
+
+
+def test_intervals_are_students() -> None:
+    """Two values: half the interval is t(1) = 12.706 standard errors."""
+    mean, half = mean_of(torch.tensor([0.1, 0.3]))
+    assert (mean, half) == (pytest.approx(0.2), pytest.approx(12.7062 * 0.1, rel=1e-4))
 
 
 def test_verdicts_need_both_tests_beyond_their_intervals() -> None:

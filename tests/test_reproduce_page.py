@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 from vitlab.report.charts import apart
-from vitlab.report.seeds import Difference, Sample, difference, student
 from vitlab.reproduce import charts, words
 from vitlab.reproduce.drawing import scale
 from vitlab.reproduce.figures import missing, table, verdict
 from vitlab.reproduce.page import summary, write_page
 from vitlab.reproduce.plan import Claim, Reproduction, Variant
+from vitlab.sample import Difference, Sample, difference, student
 
 SVG = "{http://www.w3.org/2000/svg}"
 

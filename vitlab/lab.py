@@ -188,10 +188,10 @@ def common_parent(runs: Sequence[Run]) -> Path:
 
 def look(
     model: Network | Run | Path | str,
-    pictures: Tensor | Sequence[Path | str],
+    pictures: Tensor | Sequence[Path | str] | Path | str,
     *,
     token: str | None = None,
-    label: str | None = None,
+    label: str | int | None = None,
     invert: bool = False,
     data: Path | str | None = None,
     device: str = "auto",
@@ -199,20 +199,24 @@ def look(
     """Look inside: every layer's and head's map, rollout, relevance, lens and measures, as return values.
 
     A network looks at a tensor of pictures, normalised as it learned them; a run at picture files too, and at pictures
-    of its test part, named test:17. `token` is the one that looks: class, register 2, or a patch's row,column.
+    of its test part, named test:17. `token` is the one that looks: class, register 2, or a patch's row,column. `label`
+    is the class that relevance is about, by its name or its place; left out, the one that the model guesses.
     """
     if isinstance(model, VisionTransformer | MultiScaleTransformer):
         if not isinstance(pictures, Tensor):
             raise BadInput("a network looks at a tensor of pictures; give a run to look at picture files")
-        if label is not None:
-            raise BadInput("a network does not know the names of its classes; give a run to look for one")
-        return look_at(model, pictures, token=token)
+        if isinstance(label, str):
+            raise BadInput("a network does not know the names of its classes: give the class's number, or a run")
+        return look_at(model, pictures, token=token, target=label)
+    if isinstance(model, torch.nn.Module):
+        raise BadInput(f"vitlab looks inside its own models, and {type(model).__name__} is none of them")
     run = as_run(model)
     card, network = run.card, run.model().to(find_device(device))
-    target = None if label is None else card.classes.index(choose(label, card.classes, "class"))
+    target = card.classes.index(choose(label, card.classes, "class")) if isinstance(label, str) else label
     if isinstance(pictures, Tensor):
         return look_at(network, pictures, token=token, target=target, classes=card.classes)
-    normalised, shown = read_named(pictures, card, lambda: load_data(run.experiment, data).test, invert)
+    names = [pictures] if isinstance(pictures, Path | str) else pictures
+    normalised, shown = read_named(names, card, lambda: load_data(run.experiment, data).test, invert)
     return look_at(network, normalised, token=token, target=target, shown=shown, classes=card.classes)
 
 
@@ -239,7 +243,8 @@ def draw(
 ) -> Drawn:
     """Draw a look at a run: PNG and SVG files and look.html, in RUN/look unless `out` names a folder.
 
-    The maps are put to the test on `tested` pictures of the test part, or on those looked at where it is not at hand.
+    The maps are put to the test on `tested` pictures of the test part, or on those looked at where it is not at hand;
+    for the class and from the token that the look was asked for.
     """
     from vitlab.look.album import Choice, draw_album  # noqa: PLC0415 (matplotlib takes a third of a second to import)
 
@@ -249,11 +254,14 @@ def draw(
     folder = Path(out) if out else run.folder / "look"
     network = run.model().to(find_device(device))
     note, pictures = "", seen.pictures
+    goal: Tensor | int | None = seen.target
     try:
-        pictures = some_pictures(load_data(run.experiment, data), tested) if tested else pictures
+        if tested:
+            pictures = some_pictures(load_data(run.experiment, data), tested)
+            goal = seen.asked
     except BadInput as reason:
         note = f"the test part is not at hand ({reason})"
-    trusted = trust(network, pictures, inside(network, pictures), steps=12, orders=1)
+    trusted = trust(network, pictures, inside(network, pictures, seen.token, goal), steps=12, orders=1)
     files = draw_album(seen, network, trusted, folder, Choice(layer, head))
     insight = Insight(seen, explorer.gather(network, seen), trusted, places(network))
     write(folder / "look.html", render_look(run.name, insight).encode())
@@ -298,7 +306,7 @@ def find_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.empty(1, device=device).tolist()  # what cannot be read back, such as meta, cannot be used
     except (RuntimeError, AssertionError, NotImplementedError):
         raise BadInput(f"no device '{name}' here: use auto, cpu or cuda") from None
     return device

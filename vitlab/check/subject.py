@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from vitlab.check.loaders import Loaders
+from vitlab.engine.modes import modes_kept
 from vitlab.errors import BadInput, shorten
 
 SEED = 20201022
@@ -117,17 +118,6 @@ class Subject:
     def spread(self, outputs: Tensor) -> float:
         """How far the outputs of different pictures lie apart (root mean square); what changes are measured against."""
         return float((outputs - outputs.roll(1, 0)).square().mean().sqrt())
-
-
-@contextmanager
-def modes_kept(model: nn.Module) -> Iterator[None]:
-    """Afterwards every layer is in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def give_sizes(model: nn.Module, subject: Subject) -> None:

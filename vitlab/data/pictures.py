@@ -121,6 +121,8 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         raise Unreadable("its pixels are far too many") from None
     except Image.UnidentifiedImageError:
         raise Unreadable("no picture format is recognised") from None
+    except OSError as error:
+        raise Unreadable(error.strerror.lower() if error.strerror else one_line(error)) from None
     except Exception as error:  # Pillow's readers raise almost anything on a broken file
         raise Unreadable(one_line(error)) from None
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from vitlab.engine.modes import in_evaluation
 from vitlab.model import Network
 
 FUSED_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -17,13 +18,10 @@ def flops(network: Network) -> int:
 
     Norms, activations and additions are left out, as is usual: they are a few in a hundred.
     """
-    was_training = network.training
-    network.eval()
     shape, device = network.shape, next(network.parameters()).device
     counter = FlopCounterMode(display=False, custom_mapping={FUSED_ON_CPU: attention_flops})
-    with torch.no_grad(), counter:
+    with in_evaluation(network), torch.no_grad(), counter:
         network(torch.zeros(1, shape.channels, shape.height, shape.width, device=device))
-    network.train(was_training)
     return counter.get_total_flops()
 
 

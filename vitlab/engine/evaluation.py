@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitlab.data.dataset import Part
 from vitlab.data.prepared import Normalise, unit
+from vitlab.engine.modes import in_evaluation
 from vitlab.errors import BadInput
 from vitlab.experiment import Testing
 from vitlab.model import Network
@@ -101,12 +102,10 @@ def evaluate_part(
 ) -> Evaluation:
     """Logits of every picture of a part that is read."""
     device = part.pictures.device
-    was_training = model.training
-    model.eval()
     logits, read = [], []
-    for pictures, labels in batches(part, testing or Testing()):
-        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-            logits.append(model.logits(normalise(unit(pictures))).float())
-        read.append(labels)
-    model.train(was_training)
+    with in_evaluation(model):
+        for pictures, labels in batches(part, testing or Testing()):
+            with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+                logits.append(model.logits(normalise(unit(pictures))).float())
+            read.append(labels)
     return Evaluation(torch.cat(logits).cpu(), torch.cat(read).cpu())

@@ -1,12 +1,14 @@
 """All drawings of a look, as PNG and SVG files in one folder."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from vitlab.data.words import counted
+from vitlab.engine.storage import make_folder, write
 from vitlab.errors import BadInput
 from vitlab.look import drawing, figures
 from vitlab.look.inside import Seen
@@ -20,49 +22,67 @@ MOST = 64  # pictures that are drawn at a time
 
 @dataclass(frozen=True)
 class Choice:
-    """The layers and heads that are drawn, counted from 1; all, where none is named."""
+    """The layer and the head that are drawn, counted from 1; all, where none is named."""
 
     layer: int | None = None
     head: int | None = None
 
-    def within(self, stream: Seen) -> tuple[Sequence[int] | None, Sequence[int] | None]:
-        """The places to draw of this stream."""
+    def check(self, streams: Sequence[Seen]) -> None:
+        """Refuse a layer or head that no stream has."""
+        for name, number, axis in (("layer", self.layer, 1), ("head", self.head, 2)):
+            most = max(stream.attention.shape[axis] for stream in streams)
+            if number is not None and not 1 <= number <= most:
+                raise BadInput(f"no {name} {number}: this model has {counted(most, name)}, counted from 1")
+
+    def within(self, stream: Seen) -> tuple[list[int], list[int] | None] | None:
+        """The layers and heads of this stream to draw, no head for all with their mean; none if it has not these."""
         layers, heads = stream.attention.shape[1:3]
-        for name, number, count in (("layer", self.layer, layers), ("head", self.head, heads)):
-            if number is not None and not 1 <= number <= count:
-                raise BadInput(f"no {name} {number}: this model has {count} of them, counted from 1")
-        return self.layer and [self.layer - 1], self.head and [self.head - 1]  # type: ignore[return-value]
+        if (self.layer or 1) > layers or (self.head or 1) > heads:
+            return None
+        return [self.layer - 1] if self.layer else list(range(layers)), [self.head - 1] if self.head else None
 
 
 def draw_album(look: Look, network: Network, trust: Trust, folder: Path, choice: Choice) -> list[Path]:
-    """Heads and layers of every picture, the contact sheet, measures, positions and the test of the maps."""
+    """Heads and layers of every picture, the contact sheet, measures, positions and the test of the maps.
+
+    Everything is drawn before anything is written, so that a failure leaves the folder as it was.
+    """
     if len(look.shown) > MOST:
         raise BadInput(f"{len(look.shown)} pictures are too many to draw at a time: choose up to {MOST}")
-    streams = [stream for stream in look.streams if stream.attention.shape[1]]
-    if not streams:
+    if not look.attending:
         raise BadInput("this model has no blocks, so there is no attention to look at")
-    chosen = [choice.within(stream) for stream in streams]
-    files: list[Path] = []
-
-    def keep(figure: Figure, name: str) -> None:
-        files.extend(drawing.save(figure, folder, name))
-
+    choice.check(look.attending)
+    files: dict[str, bytes] = {}
     with drawing.styled():
-        keep(figures.draw_contact(look), "contact")
-        for place, name in enumerate(file_names(look)):
-            for number, (stream, (layers, heads)) in enumerate(zip(streams, chosen, strict=True)):
-                which = f"-{number + 1}" if len(streams) > 1 else ""
-                drawn = figures.draw_heads(look, place, stream, layers, heads)
-                for grid, figure in enumerate(drawn):
-                    keep(figure, f"{name}-heads{which}{f'-grid{grid + 1}' if len(drawn) > 1 else ''}")
+        for name, figure in drawn(look, network, trust, choice):
+            files |= {f"{name}.{kind}": drawing.rendered(figure, kind) for kind in drawing.METADATA}
+    make_folder(folder)
+    for name, content in files.items():
+        write(folder / name, content)
+    return [folder / name for name in files]
+
+
+def drawn(look: Look, network: Network, trust: Trust, choice: Choice) -> Iterator[tuple[str, Figure]]:
+    """Every figure with its name."""
+    yield "contact", figures.draw_contact(look)
+    for place, name in enumerate(file_names(look)):
+        for number, stream in enumerate(look.attending):
+            chosen = choice.within(stream)
+            for grid in range(len(stream.layout.grids)):
+                which = numbered(number, len(look.attending)) + numbered(grid, len(stream.layout.grids))
+                if chosen:
+                    yield f"{name}-heads{which}", figures.draw_heads(look, place, stream, grid, chosen)
                 if choice == Choice():
-                    keep(figures.draw_layers(look, place, stream), f"{name}-layers{which}")
-        keep(figures.draw_measures(look), "measures")
-        keep(figures.draw_trust(trust), "trust")
-        known = places(network)
-        for number, found in enumerate(known):
-            keep(figures.draw_positions(found, look.shape), f"positions{f'-{number + 1}' if len(known) > 1 else ''}")
-    return files
+                    yield f"{name}-layers{which}", figures.draw_layers(look, place, stream, grid)
+    yield "measures", figures.draw_measures(look)
+    yield "trust", figures.draw_trust(trust)
+    known = [(found, grid) for found in places(network) for grid in range(len(found.layout.grids))]
+    for number, (found, grid) in enumerate(known):
+        yield f"positions{numbered(number, len(known))}", figures.draw_positions(found, look.shape, grid)
+
+
+def numbered(number: int, count: int) -> str:
+    return f"-{number + 1}" if count > 1 else ""
 
 
 def file_names(look: Look) -> list[str]:

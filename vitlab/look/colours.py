@@ -1,7 +1,11 @@
 """Colours of a map: safe for the colour-blind, even in lightness, see-through so that the picture stays visible."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
+QUIET = 0.5  # of the contrast of a picture under a map
+FINEST = 8  # pixels that a patch has at least in an overlay
 LEVELS = 255  # odd, so that a scale with two sides has a middle
 
 # Each row is red, green, blue, alpha; lightness rises evenly along the rows (both ways from the middle when signed).
@@ -42,6 +46,31 @@ def is_signed(weights: np.ndarray) -> bool:
     return bool(finite.size) and bool(finite.min() < -1e-6 * np.abs(finite).max())
 
 
+@dataclass(frozen=True)
+class Scale:
+    """The colours that several maps share: from 0, or from −most, to most; in proportion, or by the root."""
+
+    signed: bool
+    most: float
+    root: bool
+    clipped: bool = False  # some weights are stronger
+
+    @classmethod
+    def of(cls, maps: np.ndarray) -> "Scale":
+        """A scale for all these maps: up to the largest weight but for the strongest two in a thousand."""
+        strength = np.abs(maps)
+        most = float(np.quantile(strength, 0.998)) if strength.size and strength.max() > 0 else 1.0
+        signed = is_signed(maps)
+        return cls(signed, most, root=not signed, clipped=bool(strength.size) and bool(strength.max() > most))
+
+    @property
+    def word(self) -> str:
+        return " (root scale)" if self.root else ""
+
+
+COSINE = Scale(signed=True, most=1.0, root=False)
+
+
 def grey(picture: np.ndarray) -> np.ndarray:
     """uint8 (c, y, x) → (y, x) in 0 … 1: lightness of a colour picture, the mean of any other number of channels."""
     shares = np.array([0.299, 0.587, 0.114]) if len(picture) == 3 else np.full(len(picture), 1 / len(picture))
@@ -58,8 +87,13 @@ def visible(picture: np.ndarray) -> np.ndarray:
 def overlay(
     picture: np.ndarray, weights: np.ndarray, signed: bool, most: float | None = None, root: bool = False
 ) -> np.ndarray:
-    """A map (rows, columns) over the picture in grey, at the picture's own resolution: uint8 (y, x, 3)."""
-    behind = grey(picture)
+    """A map (rows, columns) over the picture in quiet grey, at its own resolution or finer: uint8 (y, x, 3).
+
+    The picture keeps half of its contrast, so that a weight has much the same colour over black and over white.
+    """
+    behind = 0.5 + QUIET * (grey(picture) - 0.5)
+    finer = max(-(-FINEST * weights.shape[0] // behind.shape[0]), -(-FINEST * weights.shape[1] // behind.shape[1]), 1)
+    behind = behind.repeat(finer, axis=0).repeat(finer, axis=1)
     height, width = behind.shape
     rows = (np.arange(height) + 0.5) * weights.shape[0] // height
     columns = (np.arange(width) + 0.5) * weights.shape[1] // width

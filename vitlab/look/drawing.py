@@ -1,10 +1,9 @@
 """The frame of every drawing: sizes, type, tiles, colour bars, and PNG and SVG files."""
 
 import io
-from collections.abc import Sequence
+import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -14,8 +13,7 @@ from matplotlib.colors import FuncNorm, ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vitlab.engine.storage import make_folder, write
-from vitlab.look.colours import is_signed, overlay, palette, rooted, visible
+from vitlab.look.colours import Scale, overlay, palette, rooted, visible
 
 INK, SOFT, RULE = "#1f2328", "#59636e", "#d8dee4"
 # Okabe and Ito's colours, in an order that also differs in lightness.
@@ -36,8 +34,10 @@ STYLE: dict[Any, Any] = {
     "ytick.labelsize": 7,
     "axes.grid": False,
     "svg.hashsalt": "vitlab",
+    "text.parse_math": False,  # a $ in somebody's file name is a $
 }
 DOTS = 180  # per inch
+LEAST = 0.8  # inches that a tile has at least, so that what stands beside it has room
 FINE = 168  # pixels that a tile has at least, so that no viewer smooths a small picture
 
 
@@ -54,18 +54,13 @@ def styled() -> AbstractContextManager[None]:
 METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "vitlab"}}
 
 
-def save(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = tuple(METADATA)) -> list[Path]:
-    """Write NAME.png and NAME.svg, each whole or not at all; the same figure gives the same bytes."""
-    make_folder(folder)
-    paths = []
-    for kind in kinds:
-        buffer = io.BytesIO()
-        with styled():
-            figure.savefig(buffer, format=kind, dpi=DOTS, metadata=METADATA[kind])
-        path = folder / f"{name}.{kind}"
-        write(path, buffer.getvalue())
-        paths.append(path)
-    return paths
+def rendered(figure: Figure, kind: str) -> bytes:
+    """A figure as a png or svg file; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    with styled(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # letters that the font lacks are drawn as boxes
+        figure.savefig(buffer, format=kind, dpi=DOTS, metadata=METADATA[kind])
+    return buffer.getvalue()
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ class Sheet:
         width, height = self.figure.get_size_inches()
         (across, down), (beside, below) = self.tile, self.gap
         x = self.left + column * (across + beside) + 0.42
-        high = min(rows * (down + below) - below, 2.2)
+        high = min(max(rows * (down + below) - below, 1.1), 2.2)
         y = self.top + row * (down + below)
         return self.figure.add_axes((x / width, 1 - (y + high) / height, 0.11 / width, high / height))
 
@@ -102,10 +97,11 @@ def sheet(
     right: float = 1.15, below: float = 0.24,
 ) -> Sheet:  # fmt: skip
     """A sheet of rows × columns tiles whose height is `ratio` times their width, the longer side as given."""
+    side = max(side, min(LEAST / min(ratio, 1 / ratio), 3 * side))
     across, down = side / max(ratio, 1), side * min(ratio, 1)
     gap = 0.08, below
     width = left + columns * (across + gap[0]) + right
-    height = top + rows * (down + gap[1]) + 0.08
+    height = top + max(rows * (down + gap[1]), 1.25) + 0.08
     return Sheet(new_figure(width, height), (across, down), gap, left, top)
 
 
@@ -135,30 +131,6 @@ def show_picture(axes: Axes, picture: np.ndarray, title: str = "", below: str = 
     tile(axes, visible(picture), title, below)
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The colours that several maps share: from 0, or from −most, to most; in proportion, or by the root."""
-
-    signed: bool
-    most: float
-    root: bool
-
-    @classmethod
-    def of(cls, maps: np.ndarray) -> "Scale":
-        """A scale for all these maps: up to the largest weight but for the strongest two in a thousand."""
-        strength = np.abs(maps)
-        most = float(np.quantile(strength, 0.998)) if strength.size and strength.max() > 0 else 1.0
-        signed = is_signed(maps)
-        return cls(signed, most, root=not signed)
-
-    @property
-    def word(self) -> str:
-        return " (root scale)" if self.root else ""
-
-
-COSINE = Scale(signed=True, most=1.0, root=False)
-
-
 def show_map(
     axes: Axes, picture: np.ndarray, weights: np.ndarray, scale: Scale, *, title: str = "", below: str = ""
 ) -> None:
@@ -173,7 +145,8 @@ def colour_bar(axes: Axes, scale: Scale, label: str, even: float | None = None) 
     norm = FuncNorm((rooted, squared), low, scale.most) if scale.root else Normalize(low, scale.most)
     figure = axes.figure
     assert isinstance(figure, Figure)
-    bar = figure.colorbar(mpl.cm.ScalarMappable(norm, over_grey), cax=axes)
+    beyond = ("both" if scale.signed else "max") if scale.clipped else "neither"
+    bar = figure.colorbar(mpl.cm.ScalarMappable(norm, over_grey), cax=axes, extend=beyond, extendfrac=0.04)
     bar.outline.set_visible(False)
     ends = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, scale.most)
     small = [scale.most * share for share in (0.05, -0.05)] if scale.root else []

@@ -9,8 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from vitlab.data.words import counted
 from vitlab.look import drawing
-from vitlab.look.drawing import COSINE, INK, LINES, RULE, SOFT, Scale
+from vitlab.look.colours import COSINE, Scale
+from vitlab.look.drawing import INK, LINES, RULE, SOFT
 from vitlab.look.heat import KINDS, NAMES, heat, shares
 from vitlab.look.inside import Seen
 from vitlab.look.measures import distances
@@ -19,7 +21,6 @@ from vitlab.look.shown import Look
 from vitlab.look.trust import RANDOM, Trust
 from vitlab.look.words import apart, name_of, percent, said, sentence, shortened, target_words
 from vitlab.model import Shape
-from vitlab.model.layout import Grid
 
 NEGATIVE = " Some weights are negative: blue is subtracted, orange added."
 CLASSES = 8  # that the lens shows, the likeliest
@@ -32,54 +33,52 @@ def grid_maps(stream: Seen, rows: Tensor) -> list[np.ndarray]:
 
 
 def draw_heads(
-    look: Look, place: int, stream: Seen, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
-) -> list[Figure]:
-    """Every layer (down) and head (across) of one picture, the heads' mean first; a figure for each grid of patches."""
+    look: Look, place: int, stream: Seen, grid: int, chosen: tuple[Sequence[int], Sequence[int] | None]
+) -> Figure:
+    """Layers (down) and heads (across) of one picture on one grid; with no heads chosen, their mean comes first."""
+    layers, heads = chosen
     rows = stream.attention[place]  # (layers, heads, n)
-    layers = range(rows.shape[0]) if layers is None else layers
     several = rows.shape[1] > 1 and heads is None
-    heads = range(rows.shape[1]) if heads is None else heads
     columns = [("mean of heads", rows.mean(dim=1))] if several else []
-    columns += [(f"head {head + 1}", rows[:, head]) for head in heads]
-    figures = []
-    for number, grid in enumerate(stream.layout.grids):
-        maps = {(layer, title): grid_maps(stream, row[layer])[number] for title, row in columns for layer in layers}
-        scale = Scale.of(np.stack(list(maps.values())))
-        picture = look.shown[place].pixels
-        page = drawing.sheet(len(layers), len(columns) + 1.3, picture.shape[1] / picture.shape[2])
-        where = ", ".join(part for part in (name_of(look, stream), scale_of(look, stream, grid)) if part)
-        drawing.heading(
-            page.figure, f"{look.shown[place].name}: {said(look, place)}", heads_words(look, where, scale.signed)
-        )
-        drawing.show_picture(page.axes(0, 0), picture, "picture")
-        for down, layer in enumerate(layers):
-            for across, (title, row) in enumerate(columns):
-                axes = page.axes(down, across + 1.3)
-                drawing.show_map(
-                    axes, picture, maps[layer, title], scale,
-                    title=title if down == 0 else "", below=apart(stream.layout, row[layer], look.has_class),
-                )  # fmt: skip
-                if across == 0:
-                    axes.set_ylabel(f"layer {layer + 1}", color=INK, fontsize=8)
-        bar = page.bar(0, len(columns) + 1.3, len(layers))
-        drawing.colour_bar(bar, scale, f"attention weight{scale.word}", even=1 / stream.layout.tokens)
-        figures.append(page.figure)
-    return figures
+    columns += [(f"head {head + 1}", rows[:, head]) for head in (range(rows.shape[1]) if heads is None else heads)]
+    maps = {(layer, title): grid_maps(stream, row[layer])[grid] for title, row in columns for layer in layers}
+    scale = Scale.of(np.stack(list(maps.values())))
+    picture = look.shown[place].pixels
+    page = drawing.sheet(len(layers), len(columns) + 1.3, picture.shape[1] / picture.shape[2])
+    words = f"Attention {stream.looking}{where(look, stream, grid)}; one scale for all maps." + NEGATIVE * scale.signed
+    drawing.heading(page.figure, title_of(look, place), words)
+    drawing.show_picture(page.axes(0, 0), picture, "picture")
+    for down, layer in enumerate(layers):
+        for across, (title, row) in enumerate(columns):
+            axes = page.axes(down, across + 1.3)
+            drawing.show_map(
+                axes, picture, maps[layer, title], scale,
+                title=title if down == 0 else "", below=apart(stream, row[layer]),
+            )  # fmt: skip
+            if across == 0:
+                axes.set_ylabel(f"layer {layer + 1}", color=INK, fontsize=8)
+    bar = page.bar(0, len(columns) + 1.3, len(layers))
+    drawing.colour_bar(bar, scale, f"attention weight{scale.word}", even=1 / stream.layout.tokens)
+    return page.figure
 
 
-def scale_of(look: Look, stream: Seen, grid: Grid) -> str:
-    """Which grid, where a stream has several."""
-    return f"its {grid.rows}×{grid.columns} patches" if len(stream.layout.grids) > 1 else ""
+def title_of(look: Look, place: int) -> str:
+    shown = look.shown[place]
+    return f"{shown.name}: {said(look, place)}" + (f" · {shown.note}" if shown.note else "")
 
 
-def heads_words(look: Look, where: str, signed: bool) -> str:
-    return f"Attention {look.looking}{f' ({where})' if where else ''}; one scale for all maps." + NEGATIVE * signed
+def where(look: Look, stream: Seen, grid: int) -> str:
+    """Which stream and grid, where there are several."""
+    grids = stream.layout.grids
+    own = f"its {grids[grid].rows}×{grids[grid].columns} patches" if len(grids) > 1 else ""
+    words = ", ".join(part for part in (name_of(look, stream), own) if part)
+    return f" ({words})" if words else ""
 
 
-def draw_layers(look: Look, place: int, stream: Seen) -> Figure:
+def draw_layers(look: Look, place: int, stream: Seen, grid: int) -> Figure:
     """Layer by layer: tokens that grow alike, where attention goes, and what the head would say."""
-    similar = grid_maps(stream, stream.similarity[place])[0]
-    attention = grid_maps(stream, stream.attention[place].mean(dim=1))[0]
+    similar = grid_maps(stream, stream.similarity[place])[grid]
+    attention = grid_maps(stream, stream.attention[place].mean(dim=1))[grid]
     lens = look.lens[place].softmax(dim=-1).numpy()  # (layers + 1, classes)
     best = sorted(np.argsort(-lens.max(axis=0), kind="stable")[:CLASSES])
     picture = look.shown[place].pixels
@@ -90,8 +89,8 @@ def draw_layers(look: Look, place: int, stream: Seen) -> Figure:
     lens_height = 0.17 * len(best) + 0.25 if has_lens else 0.0
     width, height = page.figure.get_size_inches()
     page.figure.set_size_inches(width, height + lens_height + 0.2)
-    title = f"{look.shown[place].name}: {said(look, place)}"
-    drawing.heading(page.figure, title, "Layer by layer, from the tokens that enter to the answer.")
+    words = f"Layer by layer{where(look, stream, grid)}, from the tokens that enter to the answer."
+    drawing.heading(page.figure, title_of(look, place), words)
     scale = Scale.of(attention)
     for step in range(steps):
         name = "input" if step == 0 else f"block {step}"
@@ -165,35 +164,23 @@ def draw_contact(look: Look, places: Sequence[int] | None = None) -> Figure:
 
 def draw_measures(look: Look) -> Figure:
     """For each head: how far it looks and how widely, layer by layer; and how alike the patches grow."""
-    streams = [stream for stream in look.streams if stream.attention.shape[1]]
-    page = drawing.sheet(len(streams), 3, 0.72, side=2.35, left=0.45, top=0.85, right=0.75, below=0.8)
-    drawing.heading(
-        page.figure, "Which heads look near, which look far",
-        f"A dot is a head, its mean over {len(look.shown)} picture{'s' * (len(look.shown) > 1)}.",
-    )  # fmt: skip
-    for row, stream in enumerate(streams):
-        far, wide = stream.distance.mean(dim=0).numpy(), stream.entropy.mean(dim=0).numpy()
-        even = float(distances(stream.layout, look.shape).mean())
-        name = name_of(look, stream)
-        panels = (
-            ("mean distance, pixels", far, even, "evenly over the picture"),
-            ("entropy, bits", wide, float(np.log2(stream.layout.tokens)), "evenly over all tokens"),
-        )
-        for column, (label, values, limit, words) in enumerate(panels):
-            axes = page.axes(row, column * 1.12)
-            dots(axes, values, label, limit, words)
-            if column == 0 and name:
-                axes.annotate(
-                    name, (0, 1), (0, 18), xycoords="axes fraction", textcoords="offset points", weight="bold"
-                )
-        last = page.axes(row, 2.24)
+    page = drawing.sheet(len(look.attending), 3, 0.72, side=2.35, left=0.45, top=0.85, right=0.75, below=0.8)
+    over = counted(len(look.shown), "picture")
+    words = f"A dot is a head, its mean over {over}; dashed: a head without a preference."
+    drawing.heading(page.figure, "Which heads look near, which look far", words)
+    for row, stream in enumerate(look.attending):
+        even, most = float(distances(stream.layout, look.shape).mean()), float(np.log2(stream.layout.tokens))
+        far, wide, last = (page.axes(row, column * 1.12) for column in range(3))
+        dots(far, stream.distance.mean(dim=0).numpy(), "mean distance, pixels", even)
+        dots(wide, stream.entropy.mean(dim=0).numpy(), "entropy, bits", most)
+        far.text(0, 1.16, name_of(look, stream), transform=far.transAxes, weight="bold")
         alike = stream.alikeness.mean(dim=0).numpy()
         last.plot(range(len(alike)), alike, color=LINES[0], marker="o", markersize=3, linewidth=1.2)
         framed(last, "likeness between patches, cosine", "after block (0: input)", (min(0.0, float(alike.min())), 1.02))
     return page.figure
 
 
-def dots(axes: Axes, values: np.ndarray, label: str, limit: float, words: str) -> None:
+def dots(axes: Axes, values: np.ndarray, label: str, limit: float) -> None:
     """One column of dots a layer, and the line that a head without a preference would lie on."""
     layers, heads = values.shape
     spread = np.linspace(-0.18, 0.18, heads) if heads > 1 else np.zeros(1)
@@ -203,8 +190,6 @@ def dots(axes: Axes, values: np.ndarray, label: str, limit: float, words: str) -
             color=LINES[0], markeredgewidth=0,
         )  # fmt: skip
     axes.axhline(limit, color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
-    axes.annotate(words, (1, limit), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
-                  ha="right", va="bottom", fontsize=6.5, color=SOFT)  # fmt: skip
     framed(axes, label, "layer", (0, max(limit, float(values.max()), 1e-3) * 1.12))
     axes.set_xlim(0.5, layers + 0.5)
 
@@ -247,19 +232,16 @@ def draw_trust(trust: Trust, words: str = "", bands: bool = False) -> Figure:
 
 
 def trust_words(count: int) -> str:
-    many = f"Mean over {count} picture{'s' * (count > 1)}."
-    return f"{many} A map that tells what matters beats random order."
+    return f"Mean over {counted(count, 'picture')}. A map that tells what matters beats random order."
 
 
 def verb(test: str) -> str:
     return "taken away" if test == "deletion" else "put back"
 
 
-def draw_positions(found: Places, shape: Shape) -> Figure:
+def draw_positions(found: Places, shape: Shape, number: int = 0) -> Figure:
     """The table that is added to the tokens, and for every patch how alike its place is to all others."""
-    grid = found.layout.grids[0]
-    first = found.layout.extra
-    similar = found.similarity[first : first + grid.tokens, first : first + grid.tokens].numpy()
+    grid, similar = found.layout.grids[number], found.among(number).numpy()
     rows = np.unique(np.linspace(0, grid.rows - 1, min(grid.rows, TILES)).round().astype(int))
     columns = np.unique(np.linspace(0, grid.columns - 1, min(grid.columns, TILES)).round().astype(int))
     side = max(0.24, 3.4 / max(len(rows), len(columns)))

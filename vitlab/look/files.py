@@ -1,7 +1,9 @@
 """Pictures to look at, by name: files, and pictures of a run's test part as test:17."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,11 +31,25 @@ def read_named(
         if number:
             part = part or test()
             pixels, picture = from_test(part, int(number[1]))
+        elif str(name).startswith("test:") and not Path(name).exists():
+            raise BadInput(f"'{name}' names no test picture: write test: and its number, such as test:17")
         else:
             pixels, picture = from_file(card, Path(name))
-        read.append(255 - pixels if invert else pixels)
+        if invert:
+            note = ", ".join(filter(None, (picture.note, "dark and light swapped")))
+            pixels, picture = 255 - pixels, replace(picture, pixels=255 - picture.pixels, note=note)
+        read.append(pixels)
         shown.append(picture)
-    return Normalise(card, torch.device("cpu"))(unit(torch.stack(read))), tuple(shown)
+    return Normalise(card, torch.device("cpu"))(unit(torch.stack(read))), told_apart(shown, names)
+
+
+def told_apart(shown: list[Shown], names: Sequence[Path | str]) -> tuple[Shown, ...]:
+    """Files that share a name are called by their paths as given."""
+    times = Counter(picture.name for picture in shown)
+    return tuple(
+        picture if times[picture.name] == 1 else replace(picture, name=str(name))
+        for picture, name in zip(shown, names, strict=True)
+    )
 
 
 def from_test(test: Part, number: int) -> tuple[Tensor, Shown]:
@@ -46,10 +62,11 @@ def from_test(test: Part, number: int) -> tuple[Tensor, Shown]:
 def from_file(card: Card, path: Path) -> tuple[Tensor, Shown]:
     """A picture file, fitted to the model's size; and what of it was taken, as it is."""
     pixels = read_picture(path, card.channels, card.height, card.width)
-    header = read_header(path)
+    whole, header = read_shown(path, card.height, card.width), read_header(path)
     note = ""
     if (header.height, header.width) != (card.height, card.width):
         note = f"resized from {header.height}×{header.width} to {card.height}×{card.width}"
         if header.height * card.width != header.width * card.height:
-            note += ", its edges cut off"
-    return pixels, Shown(read_shown(path, card.height, card.width), path.name, note=note)
+            scale = min(header.width / card.width, header.height / card.height)
+            note += f", of it only the middle {round(card.height * scale)}×{round(card.width * scale)}"
+    return pixels, Shown(whole, path.name, note=note)

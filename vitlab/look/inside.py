@@ -6,13 +6,13 @@ kernel. What comes out is held against what the fused kernel gave (`gap`), so a 
 Only one block's maps are in memory at a time, for as many pictures as a budget allows.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from vitlab.engine.modes import in_evaluation
 from vitlab.errors import BadInput
 from vitlab.look import measures
 from vitlab.look.tokens import describe_looking, extra_names, looking
@@ -28,6 +28,8 @@ class Seen:
     """What one stream did with b pictures; a row is one weight per token, extra tokens first, then the patches."""
 
     layout: Layout
+    names: tuple[str, ...]  # of the tokens before the patches: class, register 1 …
+    looking: str  # which token looks, in words
     attention: Tensor  # (b, layers, heads, n): the row of the token that looks
     rollout: Tensor  # (b, n): what reaches it through all layers (Abnar and Zuidema, 2020)
     relevance: Tensor  # (b, n): what of that speaks for the class (Chefer et al., 2021)
@@ -47,8 +49,23 @@ class Inside:
     target: Tensor  # (b,): the class that relevance is about
     streams: tuple[Seen, ...]
     gap: float  # how far tokens made by way of the maps lie from the model's own, as a share of the largest
-    looking: str  # which token looks, in words
-    has_class: bool  # whether the first token of the last stream is a class token
+    token: str | None  # the token that was asked to look
+    asked: int | None  # the class that was asked for, where it is one for all pictures
+
+    @property
+    def attending(self) -> list[Seen]:
+        """The streams that have blocks, and so attention."""
+        return [seen for seen in self.streams if seen.attention.shape[1]]
+
+    @property
+    def looking(self) -> str:
+        """Which token looks, in the last stream that attends."""
+        return (self.attending or list(self.streams))[-1].looking
+
+    @property
+    def blind(self) -> bool:
+        """Whether nothing of the picture reaches what is read, as with a class token that joins too late."""
+        return self.token is None and not any(bool(seen.rollout[:, seen.layout.extra :].any()) for seen in self.sources)
 
     @property
     def sources(self) -> list[Seen]:
@@ -68,17 +85,19 @@ def inside(
     `token` is the one that looks: "class", "register 2" or a patch's "row,column", counted from 1; left out, what the
     head reads. `target` is the class that relevance is about; left out, the one it guesses.
     """
+    if token is not None and not isinstance(token, str):
+        raise BadInput(f"a token is named in words, such as 'class' or '2,3', not {token!r}")
     wanted = None if target is None else torch.as_tensor(target).expand(len(pictures))
-    device = next(network.parameters()).device
+    like = next(network.parameters())
     parts = []
-    with in_evaluation(network):
+    with in_evaluation(network), torch.inference_mode(False):
         for places in torch.arange(len(pictures)).split(at_once(network, memory)):
-            goal = None if wanted is None else wanted[places].to(device)
-            parts.append(look_at(network, pictures[places].to(device), token, goal))
+            goal = None if wanted is None else wanted[places].to(like.device)
+            parts.append(look_at(network, pictures[places].detach().to(like, copy=True), token, goal))
     streams = tuple(joined([part.streams[i] for part in parts]) for i in range(len(parts[0].streams)))
     logits, lens, goals = (torch.cat([getattr(part, n) for part in parts]) for n in ("logits", "lens", "target"))
     gap = max(part.gap for part in parts)
-    return Inside(network.shape, logits, lens, goals, streams, gap, parts[0].looking, parts[0].has_class)
+    return Inside(network.shape, logits, lens, goals, streams, gap, token, target if isinstance(target, int) else None)
 
 
 def look_at(network: Network, pictures: Tensor, token: str | None, goal: Tensor | None) -> Inside:
@@ -96,12 +115,10 @@ def look_at(network: Network, pictures: Tensor, token: str | None, goal: Tensor 
         last = stream.tokens[-1].detach().requires_grad_()
         (slope,) = torch.autograd.grad(network.finish(last).gather(1, goal[:, None]).sum(), last)
     read = looking(stream, None)[stream].to(last).expand(len(pictures), -1)
-    walk = Walk(network.shape, looking(stream, token), from_the_head=token is None)
+    walk = Walk(network.shape, looking(stream, token), token)
     walk.back(stream, slope, Flow(read, read, read))
-    return Inside(
-        network.shape, logits.cpu(), lens.cpu(), goal.cpu(), tuple(walk.seen), walk.gap,
-        describe_looking(stream, token), "class" in extra_names(stream),
-    )  # fmt: skip
+    parts = (kept(logits), kept(lens), goal.cpu())
+    return Inside(network.shape, *parts, tuple(walk.seen), walk.gap, token, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +136,8 @@ class Flow:
 class Walk:
     """From the last block of a stream to its first, then back into the streams that feed it."""
 
-    def __init__(self, shape: Shape, looking: dict[Stream, Tensor], from_the_head: bool):
-        self.shape, self.looking, self.from_the_head = shape, looking, from_the_head
+    def __init__(self, shape: Shape, looking: dict[Stream, Tensor], token: str | None):
+        self.shape, self.looking, self.token = shape, looking, token
         self.seen: list[Seen] = []
         self.gap = 0.0
 
@@ -128,7 +145,7 @@ class Walk:
         """rollout ← rollout·(I + mean Aₕ)/2 · relevance ← relevance·(I + mean (∇Aₕ ⊙ Aₕ)⁺), last block to first."""
         looking = self.looking[stream].to(slope)
         apart = measures.distances(stream.layout, self.shape).to(slope)
-        rollout = flow.rollout if self.from_the_head else looking.expand_as(flow.rollout)
+        rollout = flow.rollout if self.token is None else looking.expand_as(flow.rollout)
         relevance = flow.relevance
         rows, far, wide = [], [], []
         for block, entered, left in reversed(list(stream.steps())):
@@ -143,9 +160,9 @@ class Walk:
             self.gap = max(self.gap, float((made.detach() - left).abs().max() / left.abs().max().clamp(min=1e-30)))
             rollout = (rollout + times(rollout, weights.mean(dim=1))) / 2
             relevance = relevance + times(relevance, (pull * weights).clamp(min=0).mean(dim=1))
-            rows.append(torch.einsum("n,bhnm->bhm", looking, weights).cpu())
-            far.append(measures.distance(weights, apart).cpu())
-            wide.append(measures.entropy(weights).cpu())
+            rows.append(kept(torch.einsum("n,bhnm->bhm", looking, weights)))
+            far.append(kept(measures.distance(weights, apart)))
+            wide.append(kept(measures.entropy(weights)))
         extra, first = stream.layout.extra, stream.layout.extra
         for source in stream.before:
             count = source.layout.tokens
@@ -155,15 +172,22 @@ class Walk:
         self.seen.append(
             Seen(
                 stream.layout,
+                tuple(extra_names(stream)),
+                describe_looking(stream, self.token),
                 stacked(rows, torch.empty(len(slope), 0, 0, stream.layout.tokens)),
-                rollout.cpu(),
-                (relevance - flow.read).cpu(),
-                torch.stack([measures.similarity(tokens, looking).cpu() for tokens in stream.tokens], dim=1),
-                torch.stack([measures.alikeness(tokens[:, extra:]).cpu() for tokens in stream.tokens], dim=1),
+                kept(rollout),
+                kept(relevance - flow.read),
+                torch.stack([kept(measures.similarity(tokens, looking)) for tokens in stream.tokens], dim=1),
+                torch.stack([kept(measures.alikeness(tokens[:, extra:])) for tokens in stream.tokens], dim=1),
                 stacked(far, none),
                 stacked(wide, none),
             )
         )
+
+
+def kept(found: Tensor) -> Tensor:
+    """What is given back, whatever the model's own type and device."""
+    return found.detach().float().cpu()
 
 
 def times(row: Tensor, weights: Tensor) -> Tensor:
@@ -177,8 +201,10 @@ def stacked(backwards: list[Tensor], none: Tensor) -> Tensor:
 
 
 def joined(parts: list[Seen]) -> Seen:
-    tensors = {f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Seen) if f.name != "layout"}
-    return Seen(layout=parts[0].layout, **tensors)
+    """The same stream of several lots of pictures."""
+    names = [name for name, value in vars(parts[0]).items() if isinstance(value, Tensor)]
+    tensors: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    return replace(parts[0], **tensors)
 
 
 def at_once(network: Network, memory: int) -> int:
@@ -190,14 +216,3 @@ def at_once(network: Network, memory: int) -> int:
             assert layout is not None
             largest = max(largest, getattr(block.attention, "heads", 1) * layout.tokens**2)
     return max(memory // (4 * COPIES * largest), 1)
-
-
-@contextmanager
-def in_evaluation(network: Network) -> Iterator[None]:
-    """Evaluation mode, and back to what it was."""
-    was_training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(was_training)

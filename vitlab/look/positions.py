@@ -19,6 +19,12 @@ class Places:
     table: Tensor | None  # (n, d), where positions are added
     similarity: Tensor  # (n, n): cosine of two places
 
+    def among(self, number: int) -> Tensor:
+        """(patches, patches): the similarity among the patches of one grid."""
+        first = self.layout.extra + sum(grid.tokens for grid in self.layout.grids[:number])
+        own = slice(first, first + self.layout.grids[number].tokens)
+        return self.similarity[own, own]
+
 
 def places(network: Network) -> list[Places]:
     """The positions of each stream that has any."""

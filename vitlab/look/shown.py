@@ -61,7 +61,7 @@ def look(
 def fitted(network: Network, pictures: Tensor) -> tuple[Tensor, str]:
     """Pictures of the network's size, and what was done to make them so."""
     shape = network.shape
-    if pictures.dim() != 4 or not len(pictures) or pictures.shape[1] != shape.channels:
+    if pictures.dim() != 4 or not len(pictures) or pictures.shape[1] != shape.channels or not pictures.numel():
         given = "×".join(map(str, pictures.shape))
         raise BadInput(f"this model looks at pictures of {shape}, or many of them, and was given {given}")
     if not pictures.is_floating_point():

@@ -63,12 +63,15 @@ def finest(layouts: Iterable[Layout]) -> Grid:
     return max((grid for layout in layouts for grid in layout.grids), key=lambda grid: grid.tokens)
 
 
-def describe_looking(final: Stream, token: str | None) -> str:
-    """What the maps show, in words."""
-    names = extra_names(final)
-    if token is not None:
-        return f"from the patch in row {token.replace(',', ', column ')}" if "," in token else f"from the {token} token"
-    if final.read == slice(0, 1) and names:
-        return "from the class token"
-    count = len(range(final.layout.tokens)[final.read])
-    return "from the first patch" if count == 1 else "averaged over the patches that look, as the head reads them"
+def describe_looking(stream: Stream, token: str | None) -> str:
+    """Which token of a stream looks, in words; where it has not the one asked for, all that is read of it."""
+    names, named = extra_names(stream), (token or "").strip().lower()
+    if "," in named:
+        row, column = (int(number) for number in named.split(","))
+        return f"from the patch in row {row}, column {column}"
+    if named in names:
+        return f"from {'the class token' if named == 'class' else named}"
+    read = range(stream.layout.tokens)[stream.read]
+    if len(read) > 1:
+        return "averaged over all patches"
+    return "from the class token" if "class" in names else "from the first patch"

@@ -13,9 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitlab.engine.modes import in_evaluation
 from vitlab.look.heat import KINDS, heat
-from vitlab.look.inside import Inside, in_evaluation
+from vitlab.look.inside import Inside
 from vitlab.model import Network
+from vitlab.sample import Sample
 
 RANDOM = "random order"
 BETTER = "better than random"
@@ -28,10 +30,6 @@ class Curves:
 
     deletion: Tensor
     insertion: Tensor
-
-    def areas(self) -> tuple[Tensor, Tensor]:
-        """(b,) each: the mean height of the curve; low is good for deletion, high for insertion."""
-        return area(self.deletion), area(self.insertion)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +44,15 @@ class Trust:
         """Pictures that the maps were put to the test on."""
         return len(self.curves[RANDOM].deletion)
 
+    def areas(self, kind: str) -> tuple[Tensor, Tensor]:
+        """(b,) each: the area under the curve by the trapezoid rule; low is good for deletion, high for insertion."""
+        curves = self.curves[kind]
+        return torch.trapezoid(curves.deletion, self.shares), torch.trapezoid(curves.insertion, self.shares)
+
     def leads(self, kind: str) -> dict[str, tuple[float, float]]:
         """By how much a map beats random order in each test, on average over pictures, ± half a 95 % interval."""
-        deletion, insertion = self.curves[kind].areas()
-        by_chance = self.curves[RANDOM].areas()
+        deletion, insertion = self.areas(kind)
+        by_chance = self.areas(RANDOM)
         return {"deletion": mean_of(by_chance[0] - deletion), "insertion": mean_of(insertion - by_chance[1])}
 
     def verdict(self, kind: str) -> str:
@@ -138,12 +141,7 @@ def enlarged(mask: Tensor, pictures: Tensor) -> Tensor:
     return F.interpolate(mask.float(), size=pictures.shape[2:], mode="nearest-exact") > 0.5
 
 
-def area(curve: Tensor) -> Tensor:
-    """(b, steps) → (b,): the area under it by the trapezoid rule, over shares from 0 to 1."""
-    return (curve[:, 1:] + curve[:, :-1]).mean(dim=1) / 2
-
-
 def mean_of(values: Tensor) -> tuple[float, float]:
-    """The mean over pictures, ± 1.96 standard errors."""
-    spread = float(values.double().std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(values.double().mean()), 1.96 * spread
+    """The mean over pictures, and half its 95 % interval by Student; one picture has none."""
+    sample = Sample(tuple(values.tolist()))
+    return sample.mean, math.nan if sample.margin is None else sample.margin

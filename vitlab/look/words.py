@@ -4,11 +4,11 @@ import math
 
 from torch import Tensor
 
+from vitlab.data.words import counted
 from vitlab.look.heat import NAMES
 from vitlab.look.inside import Inside, Seen
 from vitlab.look.shown import Look
 from vitlab.look.trust import Trust
-from vitlab.model.layout import Layout
 
 
 def said(look: Look, place: int) -> str:
@@ -32,11 +32,10 @@ def name_of(seen: Inside, stream: Seen) -> str:
     return f"patches of {seen.shape.height // grid.rows}×{seen.shape.width // grid.columns} pixels"
 
 
-def apart(layout: Layout, row: Tensor, has_class: bool) -> str:
+def apart(stream: Seen, row: Tensor) -> str:
     """The share of a row's strength that lies on the class token and on registers, stated apart from the patches."""
-    shares = (row.abs() / row.abs().sum().clamp(min=1e-30))[: layout.extra].tolist()
-    if not shares:
-        return ""
+    shares = (row.abs() / row.abs().sum().clamp(min=1e-30))[: stream.layout.extra].tolist()
+    has_class = "class" in stream.names
     said = [f"class {100 * shares[0]:.0f} %"] if has_class else []
     registers = shares[has_class:]
     return ", ".join(said + ([f"registers {100 * sum(registers):.0f} %"] if registers else []))
@@ -60,13 +59,17 @@ def shortened(name: str, most: int = 18) -> str:
 
 def describe_look(look: Look) -> list[str]:
     """For the terminal: what looks, how true the maps are, and what the model says of each picture, block by block."""
-    attending = [stream for stream in look.streams if stream.attention.shape[1]]
-    sizes = [f"{stream.attention.shape[1]} layers of {stream.attention.shape[2]} heads" for stream in attending]
+    sizes = [
+        f"{counted(stream.attention.shape[1], 'layer')} of {counted(stream.attention.shape[2], 'head')}"
+        for stream in look.attending
+    ]
     true = "exactly" if look.gap == 0 else f"to within {look.gap:.0e} of the largest"
     lines = [
         f"attention {look.looking}; {', '.join(sizes)}",
         f"by way of its maps the model makes the same tokens, {true}",
     ]
+    if look.blind:
+        lines.append("what is read has met no patch: nothing of the picture reaches the answer")
     for place, shown in enumerate(look.shown):
         lines.append(f"{shown.name}: {said(look, place)}{f'; {shown.note}' if shown.note else ''}")
         best = [(int(row.argmax()), float(row.softmax(dim=-1).max())) for row in look.lens[place]]
@@ -76,7 +79,7 @@ def describe_look(look: Look) -> list[str]:
 
 def describe_trust(trust: Trust) -> list[str]:
     """For the terminal: how far each map is ahead of random order."""
-    many = f"{trust.count} picture{'s' * (trust.count > 1)}"
+    many = counted(trust.count, "picture")
     lines = [f"do the maps mean anything? on {many}, points ahead of random order by deletion and by insertion:"]
     for kind, name in NAMES.items():
         leads = [lead(*figures) for figures in trust.leads(kind).values()]

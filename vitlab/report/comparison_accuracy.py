@@ -7,7 +7,7 @@ from vitlab.report import words
 from vitlab.report.charts import share_axis
 from vitlab.report.comparison_runs import Compared, why_not_paired
 from vitlab.report.paired import Paired, pair, points, sentence
-from vitlab.report.seeds import Difference, Sample, difference
+from vitlab.sample import Difference, Sample, difference
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from vitlab.data.prepared import Normalise, unit
 from vitlab.errors import BadInput
 from vitlab.look import Inside, heat, inside
-from vitlab.look.colours import is_signed, overlay
+from vitlab.look.colours import Scale, overlay
 from vitlab.look.heat import KINDS, NAMES, shares
 from vitlab.report import pictures
 from vitlab.report.comparison_runs import Compared
@@ -47,8 +47,7 @@ class Table:
 
     kind: str
     name: str
-    most: float
-    signed: bool
+    scale: Scale
     rows: tuple[Row, ...]
 
 
@@ -83,16 +82,15 @@ def gather(runs: Sequence[Compared], test: Tensor, device: torch.device) -> Maps
 def table(kind: str, seen: dict[Compared, Inside], shown: Tensor, chosen: list[int], truths: list[int]) -> Table:
     """Maps of one kind; the scale holds all but the strongest two weights in a thousand."""
     laid = {run: shares(heat(looked, kind)).numpy() for run, looked in seen.items()}
-    everything = np.concatenate([np.ravel(maps) for maps in laid.values()])
-    most, signed = float(np.quantile(np.abs(everything), 0.998)) or 1.0, is_signed(everything)
+    scale = Scale.of(np.concatenate([np.ravel(maps) for maps in laid.values()]))
     rows = []
     for place, (index, truth) in enumerate(zip(chosen, truths, strict=True)):
         picture = shown[place].numpy()
         width, height = pictures.display_size(picture, ROOM)
         cells = []
         for run, maps in laid.items():
-            drawn = pictures.pixels_uri(overlay(picture, maps[place], signed, most, root=not signed))
+            drawn = pictures.pixels_uri(overlay(picture, maps[place], scale.signed, scale.most, scale.root))
             guess = int(run.evaluation.guesses[index])
             cells.append(Cell(run, drawn, guess, float(run.evaluation.probabilities[index, guess])))
         rows.append(Row(pictures.picture_uri(picture), width, height, index, truth, tuple(cells)))
-    return Table(kind, NAMES[kind], most, signed, tuple(rows))
+    return Table(kind, NAMES[kind], scale, tuple(rows))

@@ -26,7 +26,11 @@
     views.push({ stream: number, rows: grid[0], columns: grid[1], first, name: [stream.name, several].filter(Boolean).join(", ") });
   }));
   const state = { picture: 0, view: 0, show: "attention", layer: 0, head: -1, token: "read", label: 0 };
-  state.layer = data.streams[views[0].stream].layers - 1;
+  const begin = () => {  // what is chosen when a stream comes into view
+    state.layer = stream().layers - 1;
+    state.head = -1;
+    state.token = data.whole ? stream().start ?? "read" : "read";
+  };
   const view = () => views[state.view];
   const stream = () => data.streams[view().stream];
   const decoded = new Map();
@@ -36,7 +40,8 @@
       const own = data.pictures[picture].streams[view().stream];
       const steps = (coded) => ({ steps: bytes(coded.steps), peaks: floats(coded.peaks) });
       decoded.set(key, {
-        attention: steps(own.attention), rollout: steps(own.rollout), likeness: bytes(own.likeness),
+        attention: steps(own.attention), rollout: data.whole && steps(own.rollout), likeness: data.whole && bytes(own.likeness),
+        rolloutRead: floats(own.rolloutRead), likenessRead: floats(own.likenessRead),
         relevance: own.relevance.map((one) => ({ label: one.label, row: floats(one.row) })),
       });
     }
@@ -55,6 +60,8 @@
   const row = (show, layer, head, picture = state.picture) => {  // one weight per token, as chosen
     const { tokens: n, heads } = stream(), rows = data.whole ? n : 1, own = maps(picture);
     if (show === "relevance") return Array.from(own.relevance[Math.min(state.label, own.relevance.length - 1)].row);
+    if (show === "rollout" && state.token === "read") return Array.from(own.rolloutRead);
+    if (show === "likeness" && state.token === "read") return Array.from(own.likenessRead.subarray((layer + 1) * n, (layer + 2) * n));
     if (show === "rollout") return mean(lookers().map((r) => quantised(own.rollout, r)));
     if (show === "likeness") {
       const at = (r, i) => (own.likeness[((layer + 1) * rows + r) * n + i] - 127) / 127;
@@ -68,7 +75,8 @@
     if (show === "likeness") return { most: 1, signed: true, root: false };
     const most = Math.max(...weights.map(Math.abs), 1e-30);
     const signed = weights.some((w) => w < -1e-6 * most) || (show === "attention" && stream().signed);
-    return { most: show === "attention" && !part.own.checked ? stream().most : most, signed, root: !signed };
+    const shared = show === "attention" && !part.own.checked;
+    return { most: shared ? stream().most : most, signed, root: !signed, clipped: shared && stream().clipped };
   };
   const colour = (weight, { most, signed, root: rooted }) => {
     let share = weight / most;
@@ -122,7 +130,7 @@
     return [clamp(((event.clientY - box.top) / box.height) * rows, rows), clamp(((event.clientX - box.left) / box.width) * columns, columns)];
   };
   const nameOf = (token) => {
-    if (token === "read") return data.looking.replace("from ", "");
+    if (token === "read") return stream().reading.replace("from ", "");
     if (token < stream().extra.length) return `the ${stream().extra[token]}${token ? "" : " token"}`;
     const at = token - view().first;
     return at < 0 || at >= view().rows * view().columns ? "a patch of another grid"
@@ -149,12 +157,10 @@
     choose(part.show, shows, state.show, (show) => { state.show = show; });
     choose(part.views, views.map((one, i) => [i, one.name]), state.view, (i) => {
       state.view = i;
-      state.token = "read";
-      state.layer = stream().layers - 1;
-      state.head = -1;
+      begin();
     });
     const extras = data.whole ? stream().extra.map((name, i) => [i, name]) : [];
-    const tokens = [["read", "what the head reads"], ...extras];
+    const tokens = [["read", "what is read"], ...extras];
     if (typeof state.token === "number" && state.token >= stream().extra.length) tokens.push([state.token, "the marked patch"]);
     choose(part.tokens, tokens, state.token, (token) => { state.token = token; });
     part.own.parentElement.hidden = state.show !== "attention";
@@ -178,7 +184,7 @@
     image.data.set(palettes[scale.signed ? 1 : 0]);
     bar.putImageData(image, 0, 0);
     part.low.textContent = scale.signed ? figure(-scale.most) : "0";
-    part.high.textContent = figure(scale.most) + (scale.root ? " (root scale)" : "");
+    part.high.textContent = figure(scale.most) + (scale.clipped ? " or more" : "") + (scale.root ? " (root scale)" : "");
     const heads = stream().heads > 1 ? (state.head < 0 ? ", mean of heads" : `, head ${state.head + 1}`) : "";
     const layer = state.show === "likeness" ? (state.layer < 0 ? "at the input" : `after block ${state.layer + 1}`) : `layer ${state.layer + 1}`;
     const label = maps().relevance[Math.min(state.label, maps().relevance.length - 1)].label;
@@ -271,5 +277,6 @@
     draw();
   });
   root.hidden = false;
+  begin();
   draw();
 })();

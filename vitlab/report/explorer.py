@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from vitlab.look.colours import is_signed, palette
-from vitlab.look.inside import in_evaluation, inside
+from vitlab.engine.modes import in_evaluation
+from vitlab.look.colours import Scale, palette
+from vitlab.look.inside import Inside, inside
 from vitlab.look.shown import Look
-from vitlab.look.tokens import extra_names
+from vitlab.look.tokens import describe_looking, extra_names, looking
 from vitlab.look.words import name_of
 from vitlab.model import Network, Stream
 from vitlab.report import pictures
@@ -34,41 +36,49 @@ class Explorer:
 
 def gather(network: Network, look: Look) -> Explorer:
     """The maps of as many pictures as the budget allows, at least of one."""
-    with in_evaluation(network), torch.no_grad():
-        sizes = sizes_of(network.trace(look.pictures[:1].to(device_of(network))))
+    first = traced(network, look, 0)
+    sizes = sizes_of(first)
     whole = sizes[0] <= BUDGET
     count = max(min(len(look.shown), BUDGET // sizes[not whole]), 1)
-    seconds = look.logits[:count].topk(min(2, look.logits.shape[1])).indices[:, -1]
-    other = inside(network, look.pictures[:count], target=seconds)
-    shown = [picture(network, look, place, whole) for place in range(count)]
-    for place, drawn in enumerate(shown):
-        for number, stream in enumerate(drawn["streams"]):
-            seen, second = look.streams[number], other.streams[number]
-            rows = [(look.target[place], seen.relevance[place]), (seconds[place], second.relevance[place])]
-            named = {int(label): numbers(row.float()) for label, row in rows}
-            stream["relevance"] = [{"label": label, "row": row} for label, row in named.items()]
-    first = shown[0].pop("layouts")
-    for drawn in shown[1:]:
-        drawn.pop("layouts")
-    for number, layout in enumerate(first):
-        layout["name"] = name_of(look, look.streams[number])
-        layout["most"], layout["signed"] = scale_of(look, number)
+    runners_up = look.logits[:count].topk(min(2, len(look.classes))).indices[:, -1]
+    second = inside(network, look.pictures[:count], target=runners_up)
+    start = looking(first, look.token)
+    streams = [
+        {"name": name_of(look, look.streams[number])} | layout_of(stream, start[stream]) | scale_of(look, number)
+        for number, stream in enumerate(first.all())
+    ]
     data = {
-        "pictures": shown, "streams": first, "classes": list(look.classes), "looking": look.looking, "whole": whole,
+        "pictures": [picture(traced(network, look, place), look, second, place, whole) for place in range(count)],
+        "streams": streams, "classes": list(look.classes), "whole": whole,
         "palettes": [coded(palette(signed)) for signed in (False, True)],
     }  # fmt: skip
     return Explorer(data, count, len(look.shown) - count, whole)
 
 
-def picture(network: Network, look: Look, place: int, whole: bool) -> dict[str, Any]:
-    """One picture with the maps of all its streams, run on the CPU's or GPU's own kernels."""
-    shown = look.shown[place]
-    guess = look.guesses[place]
+def traced(network: Network, look: Look, place: int) -> Stream:
+    like = next(network.parameters())
     with in_evaluation(network), torch.no_grad():
-        streams = list(network.trace(look.pictures[place : place + 1].to(device_of(network))).all())
-        drawn = [maps_of(stream, whole) for stream in streams]
+        return network.trace(look.pictures[place : place + 1].to(like))
+
+
+@torch.no_grad()
+def picture(final: Stream, look: Look, second: Inside, place: int, whole: bool) -> dict[str, Any]:
+    """One picture with the maps of all its streams; `second` is a look from the head at its second class."""
+    shown, guess = look.shown[place], look.guesses[place]
     lens = look.lens[place].softmax(dim=-1).topk(min(LENS, look.lens.shape[-1]))
     width, height = pictures.display_size(shown.pixels, ROOM)
+    streams = []
+    for number, stream in enumerate(final.all()):
+        read = second.streams[number]
+        relevance = {
+            int(look.target[place]): look.streams[number].relevance[place],
+            int(second.target[place]): read.relevance[place],
+        }
+        streams.append(
+            maps_of(stream, whole)
+            | {"rolloutRead": numbers(read.rollout[place]), "likenessRead": numbers(read.similarity[place])}
+            | {"relevance": [{"label": label, "row": numbers(row)} for label, row in relevance.items()]}
+        )
     return {
         "name": shown.name, "note": shown.note, "truth": shown.truth, "guess": guess,
         "sure": float(look.probabilities[place, guess]),
@@ -79,12 +89,11 @@ def picture(network: Network, look: Look, place: int, whole: bool) -> dict[str, 
             [[int(label), round(float(share), 4)] for label, share in zip(labels, shares, strict=True)]
             for labels, shares in zip(lens.indices, lens.values, strict=True)
         ],
-        "streams": drawn,
-        "layouts": [layout_of(stream) for stream in streams],
+        "streams": streams,
     }  # fmt: skip
 
 
-def layout_of(stream: Stream) -> dict[str, Any]:
+def layout_of(stream: Stream, start: Tensor) -> dict[str, Any]:
     layout = stream.layout
     read = range(layout.tokens)[stream.read]
     maps = stream.maps().layers if len(stream.blocks) else []
@@ -92,31 +101,29 @@ def layout_of(stream: Stream) -> dict[str, Any]:
         "extra": extra_names(stream),
         "grids": [[grid.rows, grid.columns] for grid in layout.grids],
         "tokens": layout.tokens, "layers": len(maps), "heads": maps[0].shape[1] if maps else 0,
-        "read": [read.start, read.stop],
+        "read": [read.start, read.stop], "reading": describe_looking(stream, None),
+        "start": int(start.argmax()) if start.max() == 1 else None,
     }  # fmt: skip
 
 
 def maps_of(stream: Stream, whole: bool) -> dict[str, Any]:
-    """Attention (layers, heads, rows, n), likeness (layers + 1, rows, n) and rollout (rows, n), quantised row by row.
+    """Attention (layers, heads, rows, n) with a row for each token that looks, or a single one for those that are read.
 
-    There is a row for each token that looks, or a single one for the tokens that are read.
+    Where every token can look: rollout (n, n) within the stream, and likeness (layers + 1, n, n).
     """
-    tokens = [one[0] for one in stream.tokens]
-    directions = [torch.nn.functional.normalize(one, dim=-1) for one in tokens]
-    likeness = torch.stack([one @ one.T for one in directions])
-    rolled = torch.eye(stream.layout.tokens, device=tokens[0].device)
-    layers = []
-    for weights in stream.maps().layers:
-        layers.append(weights[0])
-        rolled = (weights[0].mean(dim=0) + torch.eye(len(rolled), device=rolled.device)) / 2 @ rolled
-    attention = torch.stack(layers) if layers else likeness.new_zeros(0, 0, *likeness.shape[1:])
+    layers = [weights[0] for weights in stream.maps().layers]
+    tokens = stream.layout.tokens
+    attention = torch.stack(layers) if layers else torch.zeros(0, 0, tokens, tokens)
     if not whole:
-        attention, likeness, rolled = (
-            maps[..., stream.read, :].mean(dim=-2, keepdim=True) for maps in (attention, likeness, rolled)
-        )
+        return {"attention": quantised(attention[..., stream.read, :].mean(dim=-2, keepdim=True))}
+    rolled = own = torch.eye(tokens).to(attention)
+    for weights in layers:
+        rolled = (weights.mean(dim=0) + own) / 2 @ rolled
+    directions = [F.normalize(one[0], dim=-1) for one in stream.tokens]
+    likeness = torch.stack([one @ one.T for one in directions]).clamp(-1, 1)
     return {
         "attention": quantised(attention), "rollout": quantised(rolled),
-        "likeness": coded((likeness.clamp(-1, 1) * 127 + 127).round().to(torch.uint8).cpu().numpy()),
+        "likeness": coded((likeness * 127 + 127).round().to(torch.uint8).cpu().numpy()),
     }  # fmt: skip
 
 
@@ -127,10 +134,11 @@ def quantised(maps: Tensor) -> dict[str, str]:
     return {"steps": coded(steps.cpu().numpy()), "peaks": numbers(peaks.float().flatten())}
 
 
-def scale_of(look: Look, number: int) -> tuple[float, bool]:
-    """The weight at the top of the scale that all maps of a stream share, and whether some are negative."""
+def scale_of(look: Look, number: int) -> dict[str, Any]:
+    """The scale that a stream's maps share: its top, whether some weights are stronger, whether some are negative."""
     rows = look.streams[number].attention[..., look.streams[number].layout.extra :].numpy()
-    return (float(np.quantile(np.abs(rows), 0.998)), is_signed(rows)) if rows.size else (1.0, False)
+    scale = Scale.of(rows)
+    return {"most": scale.most, "clipped": scale.clipped, "signed": scale.signed}
 
 
 def sizes_of(stream: Stream) -> tuple[int, int]:
@@ -145,13 +153,9 @@ def sizes_of(stream: Stream) -> tuple[int, int]:
     return sum(whole for whole, _ in found), sum(single for _, single in found)
 
 
-def device_of(network: Network) -> torch.device:
-    return next(network.parameters()).device
-
-
 def numbers(values: Tensor) -> str:
     """float32, little-endian, as text."""
-    return coded(values.cpu().numpy().astype("<f4"))
+    return coded(values.float().cpu().numpy().astype("<f4"))
 
 
 def coded(array: np.ndarray) -> str:

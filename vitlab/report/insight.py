@@ -75,14 +75,12 @@ class Heads:
 
 def heads(seen: Inside) -> list[Heads]:
     found = []
-    for stream in seen.streams:
-        if not stream.attention.shape[1]:
-            continue
+    for stream in seen.attending:
         far, wide = stream.distance.mean(dim=0).numpy(), stream.entropy.mean(dim=0).numpy()
         even, most = float(distances(stream.layout, seen.shape).mean()), float(np.log2(stream.layout.tokens))
         drawings = (
-            ("Mean distance, pixels", dots(far, even, "evenly over the picture", "Mean attention distance per head")),
-            ("Entropy, bits", dots(wide, most, "evenly over all tokens", "Attention entropy per head")),
+            ("Mean distance, pixels; dotted: an even look", dots(far, even, "Mean attention distance per head")),
+            ("Entropy, bits; dotted: an even look", dots(wide, most, "Attention entropy per head")),
         )
         found.append(Heads(name_of(seen, stream), drawings, heads_sentence(far, even)))
     return found
@@ -99,7 +97,7 @@ def heads_sentence(far: np.ndarray, even: float) -> str:
     return f"{nearest}, and {farthest}; {evenly}."
 
 
-def dots(values: np.ndarray, limit: float, name: str, describe: str) -> Markup:
+def dots(values: np.ndarray, limit: float, describe: str) -> Markup:
     """A dot a head over its layer, and a line where a head without a preference would lie."""
     layers, count = values.shape
     top = max(limit, float(values.max()), 1e-3) * 1.1
@@ -114,7 +112,6 @@ def dots(values: np.ndarray, limit: float, name: str, describe: str) -> Markup:
         parts.append(f'<text x="{charts.LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{mark:g}</text>')
     y = up.pixel(limit)
     parts.append(f'<path class="reference" d="M{charts.LEFT} {y:.1f}H{right}"/>')
-    parts.append(f'<text x="{charts.LEFT + 6}" y="{y - 6:.1f}">{escape(name)}</text>')
     every = max(-(-layers // 12), 1)
     for layer in range(layers):
         x = along.pixel(layer + 1)
@@ -148,17 +145,16 @@ class Mosaic:
 
 
 def mosaics(known: Sequence[Places]) -> list[Mosaic]:
-    return [mosaic(places) for places in known]
+    return [mosaic(places, number) for places in known for number in range(len(places.layout.grids))]
 
 
-def mosaic(places: Places) -> Mosaic:
-    grid, first = places.layout.grids[0], places.layout.extra
-    similar = places.similarity[first : first + grid.tokens, first : first + grid.tokens].numpy()
+def mosaic(places: Places, number: int) -> Mosaic:
+    grid, similar = places.layout.grids[number], places.among(number).numpy()
     rows = np.unique(np.linspace(0, grid.rows - 1, min(grid.rows, MOSAIC)).round().astype(int))
     columns = np.unique(np.linspace(0, grid.columns - 1, min(grid.columns, MOSAIC)).round().astype(int))
     colours = palette(signed=True)
     solid = (colours[:, :3] * (colours[:, 3:] / 255) + 127 * (1 - colours[:, 3:] / 255)).round().astype(np.uint8)
-    side = max(420 // max(len(rows) * grid.rows, len(columns) * grid.columns), 1)  # pixels of a patch
+    side = max(560 // max(len(rows) * grid.rows, len(columns) * grid.columns), 1)  # pixels of a patch
     high, wide = grid.rows * side + GAP, grid.columns * side + GAP
     page = np.full((len(rows) * high - GAP, len(columns) * wide - GAP, 3), 255, np.uint8)
     for down, row in enumerate(rows):

@@ -54,6 +54,7 @@ def inside(found: Insight | None) -> dict[str, Any]:
         "explorer": found.explorer,
         "looking": found.look.looking,
         "gap": found.look.gap,
+        "blind": found.look.blind,
         "scales": len(found.look.sources),
         "signed": any(stream["signed"] for stream in found.explorer.data["streams"]),
         "tested": insight.tested(found.trust),

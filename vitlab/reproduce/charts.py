@@ -11,7 +11,6 @@ from PIL import Image
 
 from vitlab.model.positions import sinusoids
 from vitlab.report.charts import Axis, steps
-from vitlab.report.seeds import Sample
 from vitlab.reproduce.drawing import (
     LETTER,
     RULE,
@@ -29,6 +28,7 @@ from vitlab.reproduce.drawing import (
     scale,
     text,
 )
+from vitlab.sample import Sample
 
 # After Okabe and Ito, and Tol: told apart by readers who see red and green alike. The first is for the base.
 COLOURS = ("#1f2328", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255", "#8a8a2b")

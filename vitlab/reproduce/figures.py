@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vitlab.report.seeds import Difference, Sample, difference
 from vitlab.reproduce.plan import Claim, Reproduction, Variant
+from vitlab.sample import Difference, Sample, difference
 
 
 @dataclass(frozen=True)

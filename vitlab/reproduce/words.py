@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from vitlab.report.seeds import Difference, Sample, difference
 from vitlab.reproduce.figures import Row, Verdict
+from vitlab.sample import Difference, Sample, difference
 
 SPACE = "\u00a0"  # within a figure, so that no line ends there
 WIDE = 0.05  # seeds of one variant that lie further apart than this are worth a word
