@@ -159,8 +159,10 @@
       state.view = i;
       begin();
     });
-    const extras = data.whole ? stream().extra.map((name, i) => [i, name]) : [];
-    const tokens = [["read", "what is read"], ...extras];
+    const [start, stop] = stream().read;
+    const read = stop - start > 1 ? "all that is read" : stream().extra[start] ?? "first patch";
+    const extras = data.whole ? stream().extra.map((name, i) => [i, name]).filter(([, name]) => name !== read) : [];
+    const tokens = [["read", read], ...extras];
     if (typeof state.token === "number" && state.token >= stream().extra.length) tokens.push([state.token, "the marked patch"]);
     choose(part.tokens, tokens, state.token, (token) => { state.token = token; });
     part.own.parentElement.hidden = state.show !== "attention";

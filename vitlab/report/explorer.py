@@ -42,9 +42,9 @@ def gather(network: Network, look: Look) -> Explorer:
     count = max(min(len(look.shown), BUDGET // sizes[not whole]), 1)
     runners_up = look.logits[:count].topk(min(2, len(look.classes))).indices[:, -1]
     second = inside(network, look.pictures[:count], target=runners_up)
-    start = looking(first, look.token)
+    asked = looking(first, look.token) if look.token else {}
     streams = [
-        {"name": name_of(look, look.streams[number])} | layout_of(stream, start[stream]) | scale_of(look, number)
+        {"name": name_of(look, look.streams[number])} | layout_of(stream, asked.get(stream)) | scale_of(look, number)
         for number, stream in enumerate(first.all())
     ]
     data = {
@@ -93,7 +93,8 @@ def picture(final: Stream, look: Look, second: Inside, place: int, whole: bool) 
     }  # fmt: skip
 
 
-def layout_of(stream: Stream, start: Tensor) -> dict[str, Any]:
+def layout_of(stream: Stream, asked: Tensor | None) -> dict[str, Any]:
+    """What the script must know of a stream; `asked` is the row of the token that looks first, none for what is read."""
     layout = stream.layout
     read = range(layout.tokens)[stream.read]
     maps = stream.maps().layers if len(stream.blocks) else []
@@ -102,7 +103,7 @@ def layout_of(stream: Stream, start: Tensor) -> dict[str, Any]:
         "grids": [[grid.rows, grid.columns] for grid in layout.grids],
         "tokens": layout.tokens, "layers": len(maps), "heads": maps[0].shape[1] if maps else 0,
         "read": [read.start, read.stop], "reading": describe_looking(stream, None),
-        "start": int(start.argmax()) if start.max() == 1 else None,
+        "start": None if asked is None or asked.max() < 1 else int(asked.argmax()),
     }  # fmt: skip
 
 

@@ -79,8 +79,8 @@ def heads(seen: Inside) -> list[Heads]:
         far, wide = stream.distance.mean(dim=0).numpy(), stream.entropy.mean(dim=0).numpy()
         even, most = float(distances(stream.layout, seen.shape).mean()), float(np.log2(stream.layout.tokens))
         drawings = (
-            ("Mean distance, pixels; dotted: an even look", dots(far, even, "Mean attention distance per head")),
-            ("Entropy, bits; dotted: an even look", dots(wide, most, "Attention entropy per head")),
+            ("Mean distance, pixels", dots(far, even, "Mean attention distance per head")),
+            ("Entropy, bits", dots(wide, most, "Attention entropy per head")),
         )
         found.append(Heads(name_of(seen, stream), drawings, heads_sentence(far, even)))
     return found
@@ -89,7 +89,7 @@ def heads(seen: Inside) -> list[Heads]:
 def heads_sentence(far: np.ndarray, even: float) -> str:
     """Which head looks nearest and which farthest."""
     near, wide = (np.unravel_index(place, far.shape) for place in (far.argmin(), far.argmax()))
-    evenly = f"an even look over the picture gives {even:.1f}"
+    evenly = f"an even look over the picture gives {even:.1f} (dotted)"
     if far.size == 1 or np.ptp(far) < 0.02 * even:
         return f"All heads look about equally far, {far.mean():.1f} pixels; {evenly}."
     nearest = f"Head {near[1] + 1} of layer {near[0] + 1} looks nearest, {far.min():.1f} pixels on average"
