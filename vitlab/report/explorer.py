@@ -94,7 +94,7 @@ def picture(final: Stream, look: Look, second: Inside, place: int, whole: bool) 
 
 
 def layout_of(stream: Stream, asked: Tensor | None) -> dict[str, Any]:
-    """What the script must know of a stream; `asked` is the row of the token that looks first, none for what is read."""
+    """What the script must know of a stream; `asked` is the row of the token that looks first, if any."""
     layout = stream.layout
     read = range(layout.tokens)[stream.read]
     maps = stream.maps().layers if len(stream.blocks) else []
