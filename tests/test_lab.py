@@ -49,7 +49,7 @@ def words_of(run: vitlab.Run) -> str:
         (("tokens=several-scales", "patches=7,14"), "attention from the class token."),
         (("tokens=conv-patches", "patch=14", "attention=linformer", "attention.k=3"), "are negative"),
         (("tokens=conv-patches", "patch=14", "head=first-token"), "attention from the first patch."),
-        (("tokens=conv-patches", "patch=14", "head=mean", "registers=2"), "as the head reads them"),
+        (("tokens=conv-patches", "patch=14", "head=mean", "registers=2"), "averaged over all patches"),
         (("tokens=conv-patches", "patch=14", "depth=0", "optimiser=adamw"), "this model has no blocks"),
         (("tokens=conv-patches", "patch=28", "epochs=0"), "test accuracy"),
         (("tokens=conv-patches", "patch=14", "validation=0"), "training"),

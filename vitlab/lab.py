@@ -250,6 +250,8 @@ def draw(
 
     if tested < 0:
         raise BadInput(f"the maps are tested on 0 or more pictures, not {tested}")
+    choice = Choice(layer, head)
+    choice.check(seen)
     run = as_run(run)
     folder = Path(out) if out else run.folder / "look"
     network = run.model().to(find_device(device))
@@ -262,7 +264,7 @@ def draw(
     except BadInput as reason:
         note = f"the test part is not at hand ({reason})"
     trusted = trust(network, pictures, inside(network, pictures, seen.token, goal), steps=12, orders=1)
-    files = draw_album(seen, network, trusted, folder, Choice(layer, head))
+    files = draw_album(seen, network, trusted, folder, choice)
     insight = Insight(seen, explorer.gather(network, seen), trusted, places(network))
     write(folder / "look.html", render_look(run.name, insight).encode())
     return Drawn(tuple(files), folder / "look.html", trusted, note)

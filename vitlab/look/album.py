@@ -1,7 +1,7 @@
 """All drawings of a look, as PNG and SVG files in one folder."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +27,14 @@ class Choice:
     layer: int | None = None
     head: int | None = None
 
-    def check(self, streams: Sequence[Seen]) -> None:
-        """Refuse a layer or head that no stream has."""
+    def check(self, look: Look) -> None:
+        """Refuse what cannot be drawn: too many pictures, no attention, a layer or head that no stream has."""
+        if len(look.shown) > MOST:
+            raise BadInput(f"{len(look.shown)} pictures are too many to draw at a time: choose up to {MOST}")
+        if not look.attending:
+            raise BadInput("this model has no blocks, so there is no attention to look at")
         for name, number, axis in (("layer", self.layer, 1), ("head", self.head, 2)):
-            most = max(stream.attention.shape[axis] for stream in streams)
+            most = max(stream.attention.shape[axis] for stream in look.attending)
             if number is not None and not 1 <= number <= most:
                 raise BadInput(f"no {name} {number}: this model has {counted(most, name)}, counted from 1")
 
@@ -47,11 +51,7 @@ def draw_album(look: Look, network: Network, trust: Trust, folder: Path, choice:
 
     Everything is drawn before anything is written, so that a failure leaves the folder as it was.
     """
-    if len(look.shown) > MOST:
-        raise BadInput(f"{len(look.shown)} pictures are too many to draw at a time: choose up to {MOST}")
-    if not look.attending:
-        raise BadInput("this model has no blocks, so there is no attention to look at")
-    choice.check(look.attending)
+    choice.check(look)
     files: dict[str, bytes] = {}
     with drawing.styled():
         for name, figure in drawn(look, network, trust, choice):

@@ -37,7 +37,7 @@ STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a $ in somebody's file name is a $
 }
 DOTS = 180  # per inch
-LEAST = 0.8  # inches that a tile has at least, so that what stands beside it has room
+LEAST = 0.95  # inches that a tile has at least, so that what stands beside it has room
 FINE = 168  # pixels that a tile has at least, so that no viewer smooths a small picture
 
 
@@ -82,12 +82,12 @@ class Sheet:
         wide, high = columns * (across + beside) - beside, rows * (down + below) - below
         return self.figure.add_axes((x / width, 1 - (y + high) / height, wide / width, high / height))
 
-    def bar(self, row: float, column: float, rows: float = 1) -> Axes:
-        """The axes of a colour bar at the left edge of a column."""
+    def bar(self, row: float, column: float, rows: float = 1, beyond: float = 0.42) -> Axes:
+        """The axes of a colour bar, so many inches beyond the left edge of a column."""
         width, height = self.figure.get_size_inches()
         (across, down), (beside, below) = self.tile, self.gap
-        x = self.left + column * (across + beside) + 0.42
-        high = min(max(rows * (down + below) - below, 1.1), 2.2)
+        x = self.left + column * (across + beside) + beyond
+        high = min(max(rows * (down + below) - below, LEAST), 2.2)
         y = self.top + row * (down + below)
         return self.figure.add_axes((x / width, 1 - (y + high) / height, 0.11 / width, high / height))
 
@@ -155,7 +155,7 @@ def colour_bar(axes: Axes, scale: Scale, label: str, even: float | None = None) 
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
     bar.ax.minorticks_off()
     bar.ax.tick_params(length=2, width=0.5)
-    bar.set_label(label, color=SOFT)
+    bar.set_label(label, color=SOFT, fontsize=7)
     if even is not None and even < scale.most:
         bar.ax.axhline(even, color="white", linewidth=1.2)
         bar.ax.annotate(

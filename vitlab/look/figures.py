@@ -129,36 +129,33 @@ def draw_lens(axes: Axes, shares: np.ndarray, names: list[str]) -> None:
     axes.set_title("what the head would say", loc="left", color=SOFT, fontsize=7, pad=3)
 
 
-def draw_contact(look: Look, places: Sequence[int] | None = None) -> Figure:
+def draw_contact(look: Look) -> Figure:
     """A picture a row: itself, its attention, rollout and relevance, as shares of each map, all on one scale."""
-    places = range(len(look.shown)) if places is None else places
-    maps = {kind: shares(heat(look, kind)[list(places)]).numpy() for kind in KINDS}
+    maps = {kind: shares(heat(look, kind)).numpy() for kind in KINDS}
     scale = Scale.of(np.stack(list(maps.values())))
-    ratio = float(np.mean([look.shown[place].pixels.shape[1] / look.shown[place].pixels.shape[2] for place in places]))
-    page = drawing.sheet(len(places), 4.6, ratio, side=1.15, left=0.12, top=0.75, right=1.1, below=0.1)
+    ratio = float(np.mean([shown.pixels.shape[1] / shown.pixels.shape[2] for shown in look.shown]))
+    page = drawing.sheet(len(look.shown), 4, ratio, side=1.15, left=0.12, top=0.75, right=2.7, below=0.1)
     drawing.heading(
         page.figure, "Where it looks",
         f"{sentence(look.looking)}, mean of heads; relevance is for {target_words(look)}. One scale for all maps."
         + NEGATIVE * scale.signed,
     )  # fmt: skip
-    for column, kind in enumerate(KINDS, start=1):
-        for row, place in enumerate(places):
+    for row, shown in enumerate(look.shown):
+        drawing.show_picture(page.axes(row, 0), shown.pixels, "picture" if row == 0 else "")
+        for column, kind in enumerate(KINDS, start=1):
             title = NAMES[kind] if row == 0 else ""
-            axes = page.axes(row, column)
-            drawing.show_map(axes, look.shown[place].pixels, maps[kind][row], scale, title=title)
-    for row, place in enumerate(places):
-        drawing.show_picture(page.axes(row, 0), look.shown[place].pixels, "picture" if row == 0 else "")
+            drawing.show_map(page.axes(row, column), shown.pixels, maps[kind][row], scale, title=title)
         beside = page.axes(row, 4.05)
         beside.axis("off")
-        guess, truth = look.guesses[place], look.shown[place].truth
+        guess = look.guesses[row]
         beside.text(0, 0.66, shortened(look.classes[guess]), fontsize=9, weight="bold", va="center")
-        beside.text(0, 0.5, percent(float(look.probabilities[place, guess])), color=SOFT, va="center")
-        if truth is not None and truth != guess:
-            beside.text(0, 0.36, shortened(f"truly {look.classes[truth]}"), color=LINES[1], fontsize=7, va="center")
-        beside.text(0, 0.22, shortened(look.shown[place].name, 20), color=SOFT, fontsize=6.5, va="center")
-    drawing.colour_bar(
-        page.bar(0, 4.6, len(places)), scale, f"share of the map{scale.word}", even=1 / maps[KINDS[0]][0].size
-    )
+        beside.text(0, 0.5, percent(float(look.probabilities[row, guess])), color=SOFT, va="center")
+        if shown.truth is not None and shown.truth != guess:
+            truth = shortened(f"truly {look.classes[shown.truth]}")
+            beside.text(0, 0.36, truth, color=LINES[1], fontsize=7, va="center")
+        beside.text(0, 0.22, shortened(shown.name, 20), color=SOFT, fontsize=6.5, va="center")
+    bar = page.bar(0, 4, len(look.shown), beyond=2.0)
+    drawing.colour_bar(bar, scale, f"share of map{scale.word}", even=1 / maps[KINDS[0]][0].size)
     return page.figure
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitlab.errors import BadInput
-from vitlab.look.inside import MEMORY, Inside, inside
+from vitlab.look.inside import Inside, inside
 from vitlab.model import Network
 
 
@@ -47,11 +47,10 @@ def look(
     target: Tensor | int | None = None,
     shown: tuple[Shown, ...] | None = None,
     classes: tuple[str, ...] | None = None,
-    memory: int = MEMORY,
 ) -> Look:
     """Look at one picture (c, y, x) or many (b, c, y, x), normalised as in training; another size is made to fit."""
     pictures, note = fitted(network, pictures if pictures.dim() == 4 else pictures[None])
-    seen = inside(network, pictures, token, target, memory)
+    seen = inside(network, pictures, token, target)
     named = classes or tuple(str(number) for number in range(seen.logits.shape[1]))
     if shown is None:
         shown = tuple(Shown(to_show(picture), f"picture {i + 1}", note=note) for i, picture in enumerate(pictures))
