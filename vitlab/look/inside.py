@@ -19,7 +19,7 @@ from vitlab.look.tokens import describe_looking, extra_names, looking
 from vitlab.model import Network, Shape, Stream
 from vitlab.model.layout import Layout
 
-MEMORY = 2**28  # bytes that the maps of one block may take, unless one picture's alone take more
+MEMORY = 2**26  # bytes that the maps of one block may take, unless one picture's alone take more
 COPIES = 6  # of a block's maps that a walk back through it holds at once
 
 
