@@ -59,6 +59,7 @@ def commands_of(page: str) -> list[str]:
     return [line.partition("#")[0].strip() for block in blocks(text, "sh") for line in block.splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_command_of_the_readme_runs(checkout):
     commands = commands_of("README.md")
@@ -70,7 +71,7 @@ def test_every_command_of_the_readme_runs(checkout):
     assert (checkout / "runs/digits/report.html").stat().st_size < 1_000_000
     trained_elsewhere = "vitlab reproduce r1 --small"  # by tests/test_reproduce_small.py
     assert trained_elsewhere in commands
-    for command in [*commands[2:], *commands_of("docs/look.md")]:
+    for command in dict.fromkeys([*commands[2:], *commands_of("docs/look.md")]):
         if command and not command.startswith("source") and command != trained_elsewhere:
             run(command, checkout, status=int(command == MISTAKEN))
     assert "7" in run("vitlab predict runs/digits docs/seven.png --top 1", checkout)

@@ -21,6 +21,7 @@ def differences(folder: Path, name: str) -> dict[tuple[str, str], tuple[float, i
     return {(row.group, row.name): (row.difference.value, row.difference.sign) for row in rows if row.difference}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_every_repair_that_is_clear_goes_the_same_way(tmp_path):
     words = ["reproduce", *REPAIRED, "--small", "--workers", "2", "--records", str(tmp_path), "--runs", str(tmp_path)]
