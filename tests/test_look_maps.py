@@ -323,15 +323,15 @@ def test_a_model_without_blocks_shows_its_tokens() -> None:
 
 
 def test_long_sequences_stay_within_memory() -> None:
-    """2,305 tokens: the maps of one block of one picture are 43 MB, and a few copies are all that is ever held."""
-    here, one_block = torch.device("cpu"), 4 * 2 * 2305**2
+    """1,601 tokens: the maps of one block of one picture are 21 MB, and a few copies are all that is ever held."""
+    here, one_block = torch.device("cpu"), 4 * 2 * 1601**2
     for depth in (1, 6):
         model = small_vit(depth=depth, tokens=ConvPatches(1), attention=Softmax(heads=2), head=ClassToken())
-        network, pictures = build(model, Shape(1, 48, 48)), torch.randn(2, 1, 48, 48)
+        network, pictures = build(model, Shape(1, 40, 40)), torch.randn(2, 1, 40, 40)
         memory.begin(here)
         before = memory.peak(here)
         seen = inside(network, pictures)
-        assert seen.streams[0].attention.shape == (2, depth, 2, 2305)
+        assert seen.streams[0].attention.shape == (2, depth, 2, 1601)
         assert memory.peak(here) - before < 8 * one_block, (
             "as much for six blocks as for one, for two pictures as for one"
         )
