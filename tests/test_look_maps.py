@@ -328,13 +328,13 @@ def test_long_sequences_stay_within_memory() -> None:
     for depth in (1, 6):
         model = small_vit(depth=depth, tokens=ConvPatches(1), attention=Softmax(heads=2), head=ClassToken())
         network, pictures = build(model, Shape(1, 40, 40)), torch.randn(2, 1, 40, 40)
+        inside(network, pictures)  # what torch keeps from its first use is not counted
         memory.begin(here)
         before = memory.peak(here)
         seen = inside(network, pictures)
         assert seen.streams[0].attention.shape == (2, depth, 2, 1601)
-        assert memory.peak(here) - before < 8 * one_block, (
-            "as much for six blocks as for one, for two pictures as for one"
-        )
+        held = (memory.peak(here) - before) / one_block
+        assert held < 12, "as much for six blocks as for one, for two pictures as for one; all would be 36 and more"
         assert seen.gap < 2e-6
 
 
