@@ -26,6 +26,7 @@ from vitlab.errors import BadInput, choose
 from vitlab.look.words import describe_look, describe_trust
 from vitlab.report.comparison_accuracy import summary
 from vitlab.report.comparison_runs import compared
+from vitlab.report.gather import LOOKS
 from vitlab.report.paired import CAVEAT
 from vitlab.reproduce.runs import Reproducer, chosen
 from vitlab.reproduce.terminal import show_list, show_record
@@ -168,7 +169,7 @@ def look(
         device: auto, cpu or cuda.
     """
     opened = open_run(run)
-    names = pictures or lab.first_of_each_class(opened)
+    names = pictures or [f"test:{place}" for place in opened.evaluation.first_of_each_class(LOOKS)]
     seen = lab.look(opened, names, token=token, label=label, invert=invert, data=data, device=device)
     drawn = lab.draw(opened, seen, folder, layer=layer, head=head, tested=tested, data=data, device=device)
     for line in (*describe_look(seen), *describe_trust(drawn.trust)):

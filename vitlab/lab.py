@@ -270,12 +270,6 @@ def draw(
     return Drawn(tuple(files), folder / "look.html", trusted, note)
 
 
-def first_of_each_class(run: Run, most: int = 6) -> list[str]:
-    """A test picture of each of the first classes, by name."""
-    labels = run.evaluation.labels
-    return [f"test:{int((labels == label).nonzero()[0])}" for label in labels.unique()[:most]]
-
-
 def write_report(run: Run, prepared: Prepared, device: torch.device, page: Path | None = None) -> Path:
     """Make the run's report.html, or another page, anew from its folder."""
     page = page or run.report

@@ -57,6 +57,10 @@ class Evaluation:
     def interval(self) -> tuple[float, float]:
         return wilson(self.correct, self.count)
 
+    def first_of_each_class(self, most: int) -> list[int]:
+        """The place of the first picture of each of the first classes that there are."""
+        return [int((self.labels == label).nonzero()[0]) for label in self.labels.unique()[:most]]
+
     def confusion(self) -> Tensor:
         """Counts (classes, classes): rows truth, columns guess."""
         classes = self.logits.shape[-1]

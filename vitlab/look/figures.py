@@ -10,21 +10,22 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from vitlab.data.words import counted
+from vitlab.errors import shorten
 from vitlab.look import drawing
 from vitlab.look.colours import COSINE, Scale
 from vitlab.look.drawing import INK, LINES, RULE, SOFT
 from vitlab.look.heat import KINDS, NAMES, heat, shares
 from vitlab.look.inside import Seen
 from vitlab.look.measures import distances
-from vitlab.look.positions import Places
+from vitlab.look.positions import Places, some
 from vitlab.look.shown import Look
 from vitlab.look.trust import RANDOM, Trust
-from vitlab.look.words import apart, name_of, percent, said, sentence, shortened, target_words
+from vitlab.look.words import apart, name_of, percent, said, sentence, target_words
 from vitlab.model import Shape
 
 NEGATIVE = " Some weights are negative: blue is subtracted, orange added."
 CLASSES = 8  # that the lens shows, the likeliest
-TILES = 16  # columns or rows of position maps that are drawn
+NAME = 18  # letters of a class that there is room for
 
 
 def grid_maps(stream: Seen, rows: Tensor) -> list[np.ndarray]:
@@ -116,7 +117,7 @@ def draw_layers(look: Look, place: int, stream: Seen, grid: int) -> Figure:
 def draw_lens(axes: Axes, shares: np.ndarray, names: list[str]) -> None:
     """What the head would say after each block: a class a row, a block a column."""
     axes.imshow(shares.T, cmap="Blues", vmin=0, vmax=1.15, aspect="auto", interpolation="nearest")
-    axes.set_yticks(range(len(names)), [shortened(name) for name in names], color=INK)
+    axes.set_yticks(range(len(names)), [shorten(name, NAME) for name in names], color=INK)
     axes.set_xticks([])
     axes.tick_params(length=0)
     for spine in axes.spines.values():
@@ -148,12 +149,12 @@ def draw_contact(look: Look) -> Figure:
         beside = page.axes(row, 4.05)
         beside.axis("off")
         guess = look.guesses[row]
-        beside.text(0, 0.66, shortened(look.classes[guess]), fontsize=9, weight="bold", va="center")
+        beside.text(0, 0.66, shorten(look.classes[guess], NAME), fontsize=9, weight="bold", va="center")
         beside.text(0, 0.5, percent(float(look.probabilities[row, guess])), color=SOFT, va="center")
         if shown.truth is not None and shown.truth != guess:
-            truth = shortened(f"truly {look.classes[shown.truth]}")
+            truth = shorten(f"truly {look.classes[shown.truth]}", NAME)
             beside.text(0, 0.36, truth, color=LINES[1], fontsize=7, va="center")
-        beside.text(0, 0.22, shortened(shown.name, 20), color=SOFT, fontsize=6.5, va="center")
+        beside.text(0, 0.22, shorten(shown.name, 20), color=SOFT, fontsize=6.5, va="center")
     bar = page.bar(0, 4, len(look.shown), beyond=2.0)
     drawing.colour_bar(bar, scale, f"share of map{scale.word}", even=1 / maps[KINDS[0]][0].size)
     return page.figure
@@ -239,8 +240,7 @@ def verb(test: str) -> str:
 def draw_positions(found: Places, shape: Shape, number: int = 0) -> Figure:
     """The table that is added to the tokens, and for every patch how alike its place is to all others."""
     grid, similar = found.layout.grids[number], found.among(number).numpy()
-    rows = np.unique(np.linspace(0, grid.rows - 1, min(grid.rows, TILES)).round().astype(int))
-    columns = np.unique(np.linspace(0, grid.columns - 1, min(grid.columns, TILES)).round().astype(int))
+    rows, columns = some(grid.rows), some(grid.columns)
     side = max(0.24, 3.4 / max(len(rows), len(columns)))
     ratio = shape.height / grid.rows * grid.rows / (shape.width / grid.columns * grid.columns)
     tile = side / max(ratio, 1), side * min(ratio, 1)

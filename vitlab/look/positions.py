@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -39,3 +40,8 @@ def places(network: Network) -> list[Places]:
             turned = torch.cat([position.rotation.cosine, position.rotation.sine], dim=1).cpu()
             found.append(Places(layout, None, turned @ turned.T / (turned.shape[1] / 2)))
     return found
+
+
+def some(count: int, most: int = 16) -> np.ndarray:
+    """Rows or columns of a grid that a drawing of all places shows: all, or so many that lie evenly."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))

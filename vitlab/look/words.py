@@ -53,10 +53,6 @@ def target_words(look: Look) -> str:
     return f"the class {look.classes[targets[0]]}" if len(set(targets)) == 1 else "the class that was asked for"
 
 
-def shortened(name: str, most: int = 18) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
 def describe_look(look: Look) -> list[str]:
     """For the terminal: what looks, how true the maps are, and what the model says of each picture, block by block."""
     sizes = [

@@ -1,13 +1,12 @@
 """The learning curves of the runs of a comparison, laid over each other."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vitlab.report import charts, words
 from vitlab.report.comparison_runs import Compared
-from vitlab.report.history import Chart
+from vitlab.report.history import Chart, value_of
 
 ROOM = 11  # letters of a line's label
 NAMED = 4  # runs whose last values a sentence gives
@@ -35,7 +34,7 @@ def gather(runs: Sequence[Compared]) -> Curves:
 
 def _end(run: Compared, held_out: bool) -> tuple[Compared, str, str, str]:
     last, kind = run.epochs[-1], "validation_" if held_out else ""
-    accuracy, loss = (_value(last, f"{kind}{name}") for name in ("accuracy", "loss"))
+    accuracy, loss = (value_of(last.get(f"{kind}{name}")) for name in ("accuracy", "loss"))
     return run, f"{last['epoch']:g}", words.percent(accuracy), words.number(loss)
 
 
@@ -49,7 +48,7 @@ def _chart(runs: Sequence[Compared], name: str, held_out: bool) -> Chart:
         charts.Series(
             label,
             f"run {run.style}",
-            [_value(epoch, key) for epoch in run.epochs],
+            [value_of(epoch.get(key)) for epoch in run.epochs],
             [float(epoch["epoch"]) for epoch in run.epochs],
         )
         for label, run in zip(labels, runs, strict=True)
@@ -68,11 +67,6 @@ def _chart(runs: Sequence[Compared], name: str, held_out: bool) -> Chart:
         frame=f"frame-{name}",
     )
     return Chart(f"{'validation' if held_out else 'training'} {name}", drawing, sentence)
-
-
-def _value(epoch: Mapping[str, Any], key: str) -> float:
-    value = epoch.get(key)
-    return float(value) if value is not None and math.isfinite(value) else math.nan
 
 
 def _range(series: Sequence[charts.Series], name: str) -> tuple[float, float]:

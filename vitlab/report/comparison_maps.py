@@ -61,7 +61,7 @@ class Maps:
 def gather(runs: Sequence[Compared], test: Tensor, device: torch.device) -> Maps | None:
     """Look at one test picture of each of the first classes with every run; nothing where no run has maps."""
     labels = runs[0].evaluation.labels
-    chosen = [int((labels == label).nonzero()[0]) for label in labels.unique()[:SHOWN]]
+    chosen = runs[0].evaluation.first_of_each_class(SHOWN)
     seen: dict[Compared, Inside] = {}
     left_out = []
     for run in runs:

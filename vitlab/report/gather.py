@@ -87,7 +87,7 @@ def look_inside(network: Network, prepared: Prepared, evaluation: Evaluation) ->
     labels = evaluation.labels
     if not len(labels):
         return None, "there are no test pictures to look at"
-    chosen = [int((labels == label).nonzero()[0]) for label in labels.unique()[:LOOKS]]
+    chosen = evaluation.first_of_each_class(LOOKS)
     normalise = Normalise(prepared.card, torch.device("cpu"))
     shown = tuple(Shown(prepared.test.pictures[i].numpy(), f"test:{i}", truth=int(labels[i])) for i in chosen)
     try:

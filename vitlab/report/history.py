@@ -43,7 +43,7 @@ class History:
 def gather(epochs: Sequence[Mapping[str, float]], baseline: float) -> History:
     """Charts and table of a run's epochs; measures that no epoch has are left out."""
     numbers = [float(epoch.get("epoch", index + 1)) for index, epoch in enumerate(epochs)]
-    columns = {name: [_value(epoch.get(name)) for epoch in epochs] for name in COLUMNS}
+    columns = {name: [value_of(epoch.get(name)) for epoch in epochs] for name in COLUMNS}
     columns = {name: values for name, values in columns.items() if any(map(math.isfinite, values))}
     drawn = [_chart(name, numbers, columns, baseline) for name in ("loss", "accuracy")]
     every = math.ceil(len(epochs) / ROWS) or 1
@@ -60,7 +60,7 @@ def gather(epochs: Sequence[Mapping[str, float]], baseline: float) -> History:
     )
 
 
-def _value(value: float | None) -> float:
+def value_of(value: float | None) -> float:
     return math.nan if value is None or not math.isfinite(value) else float(value)
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup, escape
 
+from vitlab.data.words import counted
 from vitlab.look.colours import palette
 from vitlab.look.heat import NAMES
 from vitlab.look.inside import Inside
 from vitlab.look.measures import distances
-from vitlab.look.positions import Places
+from vitlab.look.positions import Places, some
 from vitlab.look.trust import BETTER, RANDOM, Trust
 from vitlab.look.words import name_of
 from vitlab.report import charts, pictures, words
@@ -18,7 +19,6 @@ from vitlab.report import charts, pictures, words
 STYLES = {"attention": "run-3", "rollout": "run-2", "relevance": "run-4", RANDOM: "second"}
 SHORT = {"attention": "attention", "rollout": "rollout", "relevance": "relevance", RANDOM: "random"}
 GAP = 3  # pixels between two small maps
-MOSAIC = 16  # patches a side that the picture of places shows
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,7 @@ def tested(trust: Trust) -> Tested:
     good = [each.name for each in verdicts if each.words == BETTER]
     ranks = f"{words.joined(good)} {'ranks' if len(good) == 1 else 'rank'}" if good else "no map ranks"
     clearly = "" if good else "clearly "
-    many = f"{trust.count} picture{'s' * (trust.count > 1)}"
-    sentence = f"On {many}, {ranks} patches {clearly}better than random order in both tests."
+    sentence = f"On {counted(trust.count, 'picture')}, {ranks} patches {clearly}better than random order in both tests."
     shares = [round(100 * float(share), 2) for share in trust.shares]
     drawings = []
     for test, hint in (("deletion", "lower is better"), ("insertion", "higher is better")):
@@ -150,8 +149,7 @@ def mosaics(known: Sequence[Places]) -> list[Mosaic]:
 
 def mosaic(places: Places, number: int) -> Mosaic:
     grid, similar = places.layout.grids[number], places.among(number).numpy()
-    rows = np.unique(np.linspace(0, grid.rows - 1, min(grid.rows, MOSAIC)).round().astype(int))
-    columns = np.unique(np.linspace(0, grid.columns - 1, min(grid.columns, MOSAIC)).round().astype(int))
+    rows, columns = some(grid.rows), some(grid.columns)
     colours = palette(signed=True)
     solid = (colours[:, :3] * (colours[:, 3:] / 255) + 127 * (1 - colours[:, 3:] / 255)).round().astype(np.uint8)
     side = max(560 // max(len(rows) * grid.rows, len(columns) * grid.columns), 1)  # pixels of a patch
