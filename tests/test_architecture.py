@@ -19,6 +19,7 @@ LAYERS = [
     {"data"},
     {"model"},
     {"objectives"},
+    {"engine.muon"},
     {"engine.optimisers"},
     {"experiment"},
     {"engine"},

@@ -1,6 +1,7 @@
 """A block's parts: norms, MLP, layer scale, stochastic depth and where dropout falls."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitlab.model.attention import Softmax
-from vitlab.model.blocks import Block, BlockLayer, BranchEnd, Mlp, Stack
+from vitlab.model.blocks import Block, BlockLayer, BranchEnd, Mlp, Shift, Stack
 from vitlab.model.layout import Grid, Layout
 
 WIDTH = 12
@@ -98,11 +99,15 @@ def test_a_block_is_its_equation(norm: str, norm_kind: str, activation: str) -> 
 @pytest.mark.parametrize("mlp", [2.0, 4.0])
 def test_swiglu_weighs_as_much_as_the_plain_mlp(width: int, mlp: float) -> None:
     def matrices(activation: str) -> int:
-        return sum(p.numel() for p in Mlp(Block(activation=activation, mlp=mlp), width).parameters() if p.ndim == 2)
+        return sum(
+            p.numel()
+            for p in Mlp(Block(activation=activation, mlp=mlp), width, Layout(0, ())).parameters()
+            if p.ndim == 2
+        )
 
     # Its hidden features are a multiple of 8, so three matrices differ from two by at most 3 · 4 · width.
     assert abs(matrices("swiglu") - matrices("gelu")) <= 12 * width
-    assert Mlp(Block(activation="swiglu", mlp=mlp), width).leave.in_features % 8 == 0
+    assert Mlp(Block(activation="swiglu", mlp=mlp), width, Layout(0, ())).leave.in_features % 8 == 0
 
 
 def test_layer_scale_starts_at_its_setting_and_is_learned_for_each_feature() -> None:
@@ -115,7 +120,7 @@ def test_layer_scale_starts_at_its_setting_and_is_learned_for_each_feature() -> 
 
 def test_stochastic_depth_skips_whole_pictures_and_keeps_the_expectation() -> None:
     torch.manual_seed(5)
-    end, count, skip = BranchEnd(Block(), WIDTH, 0.3), 4000, 0.3
+    end, count, skip = BranchEnd(Block(stochastic_depth=0.3), WIDTH, 0.3), 4000, 0.3
     passed = end.train()(torch.ones(count, 2, WIDTH))
     assert (passed == passed[:, :1, :1]).all(), "a picture passes whole or not at all"
     values = passed[:, 0, 0]
@@ -208,3 +213,37 @@ def test_a_blocks_map_is_the_one_its_forward_used(kind, norm: str) -> None:
         middle = tokens + mixed
         expected = middle + block.mlp(block.norm_mlp(middle))
     torch.testing.assert_close(block(tokens), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [4, 8])
+@pytest.mark.parametrize("layout", [Layout(0, (Grid(3, 4),)), Layout(2, (Grid(2, 3), Grid(1, 4)))], ids=["one", "two"])
+def test_shift_brings_the_features_of_each_neighbour(layout: Layout, groups: int) -> None:
+    """Place by place: the first four groups come from above, below, left and right, and are 0 beyond the edge."""
+    tokens = torch.randn(2, layout.tokens, 16, generator=torch.Generator().manual_seed(0))
+    expected, size = tokens.clone(), 16 // groups
+    start = layout.extra
+    for grid in layout.grids:
+        for row, column in product(range(grid.rows), range(grid.columns)):
+            for group, (y, x) in enumerate(((-1, 0), (1, 0), (0, -1), (0, 1))):
+                features = slice(group * size, (group + 1) * size)
+                beyond = not (0 <= row + y < grid.rows and 0 <= column + x < grid.columns)
+                there = start + (row + y) * grid.columns + column + x
+                seen = torch.zeros(2, size) if beyond else tokens[:, there, features]
+                expected[:, start + row * grid.columns + column, features] = seen
+        start += grid.tokens
+    assert torch.equal(Shift(groups, layout)(tokens), expected)
+
+
+def test_the_gradient_of_a_shift_is_that_of_its_differences() -> None:
+    shift = Shift(4, Layout(1, (Grid(2, 3),)))
+    tokens = torch.randn(1, 7, 8, dtype=torch.double, requires_grad=True, generator=torch.Generator().manual_seed(0))
+    assert torch.autograd.gradcheck(shift, tokens)
+    assert torch.autograd.gradgradcheck(shift, tokens)
+
+
+@pytest.mark.parametrize("name", ["above", "class token"])
+def test_a_block_that_shifts_reads_the_same_of_some_tokens_as_of_all(name: str) -> None:
+    block = make(Block(shift=4)).eval()
+    tokens = some_tokens(2)
+    read = slice(1, None) if name == "above" else slice(0, 1)
+    torch.testing.assert_close(block(tokens, None, read), block(tokens)[:, read])

@@ -24,7 +24,7 @@ from vitlab.model.attention import Linformer, Locality, Softmax, Uniform
 from vitlab.model.blocks import Block
 from vitlab.model.multiscale import LateClassToken, MeanJoin
 from vitlab.model.positions import Rotary, Sinusoidal1d, Sinusoidal2d
-from vitlab.model.tokens import ConvPatches, ConvStem, SeveralScales
+from vitlab.model.tokens import ConvPatches, ConvStem, HalvingStem, SeveralScales
 
 SHAPE = Shape(1, 12, 18)
 
@@ -75,6 +75,16 @@ REFUSED = {
         small_vit(across="batch", tokens=ConvPatches(6), positions=Rotary()),
         ["across batch", "positions rotary"],
     ),
+    "copies of zero": (small_vit(tokens=ConvPatches(6), copies=True, start="zero"), ["copies", "start"]),
+    "shift of no equal groups": (
+        small_vit(tokens=ConvPatches(6), block=Block(shift=5)),
+        ["shift", "4 equal groups", "5", "16"],
+    ),
+    "shift of three groups": (small_vit(width=12, tokens=ConvPatches(6), block=Block(shift=3)), ["shift", "3"]),
+    "halving to three": (small_vit(tokens=HalvingStem(3)), ["halves", "2, 4, 8", "not 3"]),
+    "halving to one": (small_vit(tokens=HalvingStem(1)), ["halves", "2, 4, 8", "not 1"]),
+    "halving without a channel": (small_vit(tokens=HalvingStem(2, channels=0)), ["halves", "channel", "0 and 1"]),
+    "halving again and again": (small_vit(tokens=HalvingStem(2, again=-1)), ["halves", "32 and -1"]),
     "multi-scale without scales": (small_multiscale(patches=()), ["multi-scale", "patch"]),
     "multi-scale that does not divide": (small_multiscale(patches=(6, 4)), ["patches of 4", "12×18"]),
     "scales and heads": (

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from vitlab.model.layout import Grid, Shape
-from vitlab.model.tokens import ConvPatches, ConvStem, LinearPatches, SeveralScales, ShiftedPatches, Tokenizer
+from vitlab.model.tokens import (
+    ConvPatches,
+    ConvStem,
+    HalvingStem,
+    LinearPatches,
+    SeveralScales,
+    ShiftedPatches,
+    Tokenizer,
+)
 
 WIDTH = 6
 OWN_PATCH_ONLY = {ConvPatches, LinearPatches, SeveralScales}  # kinds whose tokens see their own pixels and no others
@@ -162,3 +170,40 @@ def test_several_scales_are_the_scales_one_after_another_with_weights_of_their_o
         weight, bias = array(scale.embed.weight).reshape(WIDTH, -1), array(scale.embed.bias)
         parts.append([[weight @ piece.ravel() + bias for piece in cut(picture, patch)] for picture in array(pictures)])
     np.testing.assert_allclose(array(tokenizer(pictures)), np.concatenate(parts, axis=1), atol=1e-5)
+
+
+def convolve(picture: NDArray, layer: nn.Conv2d) -> NDArray:
+    """(c, y, x) → (f, y', x'), product by product, 3×3 with zeros beyond the edge."""
+    filters, bias, stride = array(layer.weight), array(layer.bias), layer.stride[0]
+    padded = np.pad(picture, ((0, 0), (1, 1), (1, 1)))
+    rows, columns = picture.shape[1] // stride, picture.shape[2] // stride
+    out = np.empty((len(filters), rows, columns))
+    for y in range(rows):
+        for x in range(columns):
+            window = padded[:, y * stride : y * stride + 3, x * stride : x * stride + 3]
+            out[:, y, x] = (filters * window).sum(axis=(1, 2, 3)) + bias
+    return out
+
+
+def see(seen: NDArray, part: nn.Module) -> NDArray:
+    """3×3 ∗ GELU(norm(z)), the norm over all features and places of one picture."""
+    normal = (seen - seen.mean()) / np.sqrt(seen.var() + part.norm.eps)
+    normal = normal * array(part.norm.weight)[:, None, None] + array(part.norm.bias)[:, None, None]
+    active = normal * 0.5 * (1 + np.vectorize(math.erf)(normal / math.sqrt(2)))
+    return convolve(active, part.convolve)
+
+
+@pytest.mark.parametrize("again", [0, 2])
+@pytest.mark.parametrize("patch", [2, 4])
+def test_the_halving_stem_is_its_equation(patch: int, again: int) -> None:
+    shape = Shape(3, 8, 12)
+    tokenizer = make(HalvingStem(patch, channels=2, again=again), shape)
+    pictures = some_pictures(2, shape)
+    for picture, tokens in zip(array(pictures), array(tokenizer(pictures)), strict=True):
+        seen = convolve(picture, tokenizer.see)
+        for residual, halve in zip(tokenizer.again, tokenizer.halve, strict=True):
+            assert len(residual) == again
+            for part in residual:
+                seen = seen + see(seen, part)
+            seen = see(seen, halve)
+        np.testing.assert_allclose(tokens, seen.reshape(WIDTH, -1).T, atol=1e-4)

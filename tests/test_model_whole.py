@@ -72,7 +72,8 @@ def test_no_two_blocks_start_equal_unless_they_are_to_be_copies(model) -> None:
     copies = isinstance(model, ViT) and model.copies
     for first, second in combinations(blocks, 2):
         for one, other in zip(matrices(first), matrices(second), strict=True):
-            assert (one.shape == other.shape and torch.equal(one, other)) == copies
+            same = one.shape == other.shape and torch.equal(one, other)
+            assert same == (copies or not one.any()), "but for what starts at zero"
 
 
 def matrices(block: BlockLayer) -> list[Tensor]:
@@ -192,7 +193,17 @@ def test_a_start_left_to_torch_is_that_of_its_own_layers() -> None:
         assert abs(tokens.mean()) < 0.2
 
 
-@pytest.mark.parametrize("start", choices(ViT, "start"))
+def test_blocks_that_start_at_zero_pass_their_tokens_on() -> None:
+    network = small_vit(start="zero").build(SHAPE, CLASSES).eval()
+    tokens = network.embed(some_pictures(2))
+    assert torch.equal(network.blocks(tokens), tokens)
+    others = [
+        p for name, p in network.named_parameters() if p.ndim == 2 and not name.endswith(("out.weight", "leave.weight"))
+    ]
+    assert all(p.any() for p in others)
+
+
+@pytest.mark.parametrize("start", [start for start in choices(ViT, "start") if start != "zero"])
 def test_copies_start_equal_and_learn_apart(start: str) -> None:
     torch.manual_seed(0)
     network = small_vit(depth=3, start=start, copies=True).build(SHAPE, CLASSES)

@@ -13,6 +13,7 @@ from vitlab.chance import Chance
 from vitlab.errors import BadInput
 from vitlab.model.heads import OUTPUTS
 from vitlab.objectives import Supervised
+from vitlab.objectives.supervised import mix
 
 CLASSES = 4
 
@@ -21,6 +22,19 @@ def chance_of(*key: int) -> Chance:
     chance = Chance(torch.device("cpu"))
     chance.start(*key)
     return chance
+
+
+PLAIN = Supervised().draw(1, 1, chance_of(0))
+
+
+def drawn_for(objective: Supervised, pictures: Tensor, chance: Chance) -> Tensor:
+    return objective.draw(pictures.shape[-2], pictures.shape[-1], chance)
+
+
+def mixed_by(objective: Supervised, pictures: Tensor, chance: Chance) -> tuple[Tensor, float]:
+    """The batch as it is mixed, and the share of a picture that stayed its own."""
+    drawn = drawn_for(objective, pictures, chance)
+    return mix(pictures, drawn), drawn[1].item()
 
 
 def some_batch(count: int = 6) -> tuple[Tensor, Tensor]:
@@ -48,7 +62,7 @@ def one_hot(labels: Tensor) -> NDArray:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 def test_without_mixing_the_loss_is_torchs(smoothing: float) -> None:
     model, (pictures, labels) = some_model(), some_batch()
-    loss, correct = Supervised(label_smoothing=smoothing).loss(model, pictures, labels, chance_of(0))
+    loss, correct = Supervised(label_smoothing=smoothing).loss(model, pictures, labels, PLAIN)
     logits = model(pictures)
     torch.testing.assert_close(loss, nn.CrossEntropyLoss(label_smoothing=smoothing)(logits, labels))
     targets = one_hot(labels) * (1 - smoothing) + smoothing / CLASSES
@@ -63,8 +77,8 @@ def test_mixed_pictures_are_charged_for_both_labels_by_their_share(kind: str, sm
     objective = Supervised(label_smoothing=smoothing, **{kind: 1.0})
     majors = set()
     for seed in range(12):
-        mixed, share = objective.mix(pictures, chance_of(seed))
-        loss, correct = objective.loss(model, pictures, labels, chance_of(seed))
+        mixed, share = mixed_by(objective, pictures, chance_of(seed))
+        loss, correct = objective.loss(model, pictures, labels, drawn_for(objective, pictures, chance_of(seed)))
         logits = model(mixed)
         targets = share * one_hot(labels) + (1 - share) * one_hot(labels)[::-1]
         targets = targets * (1 - smoothing) + smoothing / CLASSES
@@ -78,8 +92,8 @@ def test_mixed_pictures_are_charged_for_both_labels_by_their_share(kind: str, sm
 def test_the_gradient_is_that_of_soft_labels() -> None:
     model, (pictures, labels) = some_model(), some_batch()
     objective = Supervised(mixup=0.8, label_smoothing=0.1)
-    mixed, share = objective.mix(pictures, chance_of(3))
-    objective.loss(model, pictures, labels, chance_of(3))[0].backward()
+    mixed, share = mixed_by(objective, pictures, chance_of(3))
+    objective.loss(model, pictures, labels, drawn_for(objective, pictures, chance_of(3)))[0].backward()
     ours = model[1].weight.grad.clone()
     model.zero_grad()
     targets = torch.from_numpy(share * one_hot(labels) + (1 - share) * one_hot(labels)[::-1]).float()
@@ -93,7 +107,7 @@ def test_log_probabilities_are_charged_as_the_logits_are() -> None:
     found = []
     for network in (model, nn.Sequential(model, nn.LogSoftmax(dim=1))):
         model.zero_grad()
-        loss, correct = Supervised(label_smoothing=0.1).loss(network, pictures, labels, chance_of(0))
+        loss, correct = Supervised(label_smoothing=0.1).loss(network, pictures, labels, PLAIN)
         loss.backward()
         found.append((loss.detach(), correct, model[1].weight.grad.clone(), model[1].bias.grad.clone()))
     for of_logits, of_log_probabilities in zip(*found, strict=True):
@@ -106,21 +120,21 @@ def test_probabilities_are_charged_even_where_they_are_perfect(classes: int) -> 
     labels = torch.arange(classes)
     least = math.log(math.e + classes - 1) - 1
     logits = torch.eye(classes) * 1000  # their softmax is the right class, to the last bit
-    loss, correct = Supervised().loss(OUTPUTS["softmax"], logits, labels, chance_of(0))
+    loss, correct = Supervised().loss(OUTPUTS["softmax"], logits, labels, PLAIN)
     assert loss.item() == pytest.approx(least, rel=1e-6)
     assert correct == classes
-    assert Supervised().loss(OUTPUTS["logits"], logits, labels, chance_of(0))[0] == 0
+    assert Supervised().loss(OUTPUTS["logits"], logits, labels, PLAIN)[0] == 0
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         some = torch.randn(classes, classes, generator=generator) * 10 + torch.eye(classes) * 20
-        assert Supervised().loss(OUTPUTS["softmax"], some, labels, chance_of(0))[0] >= least - 1e-6
+        assert Supervised().loss(OUTPUTS["softmax"], some, labels, PLAIN)[0] >= least - 1e-6
     assert classes != 10 or round(least, 4) == 1.4612
 
 
 def test_mixup_is_the_convex_sum_with_the_mirror_of_the_batch() -> None:
     pictures, _ = some_batch(5)
     for seed in range(5):
-        mixed, share = Supervised(mixup=1.0).mix(pictures, chance_of(seed))
+        mixed, share = mixed_by(Supervised(mixup=1.0), pictures, chance_of(seed))
         assert 0 < share < 1
         x = pictures.double().numpy()
         np.testing.assert_allclose(mixed, share * x + (1 - share) * x[::-1], atol=1e-6)
@@ -132,7 +146,7 @@ def test_the_share_of_cutmix_is_the_share_of_pixels_left(height: int, width: int
     own = torch.arange(6.0).view(6, 1, 1, 1).expand(6, 3, height, width)
     shares = set()
     for seed in range(60):
-        mixed, share = Supervised(cutmix=1.0).mix(own, chance_of(seed))
+        mixed, share = mixed_by(Supervised(cutmix=1.0), own, chance_of(seed))
         kept, pasted = mixed == own, mixed == own.flip(0)
         assert (kept ^ pasted).all()
         assert kept.double().mean(dim=(1, 2, 3)).tolist() == pytest.approx([share] * 6)
@@ -151,7 +165,7 @@ def test_shares_of_mixup_follow_the_beta_distribution(parameter: float) -> None:
     pictures = torch.zeros(2, 1, 1, 1)
     objective, count = Supervised(mixup=parameter), 1500
     chance = chance_of(0)
-    shares = np.array([objective.mix(pictures, chance)[1] for _ in range(count)])
+    shares = np.array([mixed_by(objective, pictures, chance)[1] for _ in range(count)])
     variance = 1 / (4 * (2 * parameter + 1))
     assert abs(shares.mean() - 0.5) < 4.5 * math.sqrt(variance / count)
     assert shares.var() == pytest.approx(variance, rel=0.15)
@@ -167,7 +181,7 @@ def test_the_area_of_cutmix_follows_its_draw() -> None:
     chance, objective, count = chance_of(1), Supervised(cutmix=1.0), 1500
     areas, whole = [], 0
     for _ in range(count):
-        mixed, share = objective.mix(pictures, chance)
+        mixed, share = mixed_by(objective, pictures, chance)
         pasted = (mixed[0, 0] == 0).numpy()
         rows, columns = np.flatnonzero(pasted.any(axis=1)), np.flatnonzero(pasted.any(axis=0))
         areas.append(1 - share)
@@ -183,8 +197,8 @@ def test_both_kinds_take_turns_and_a_share_of_batches_stays_plain() -> None:
     objective, chance, count = Supervised(mixup=1.0, cutmix=1.0, mixed=0.6), chance_of(2), 1000
     kinds = {"plain": 0, "mixup": 0, "cutmix": 0}
     for _ in range(count):
-        mixed, share = objective.mix(own, chance)
-        if mixed is own:
+        mixed, share = mixed_by(objective, own, chance)
+        if torch.equal(mixed, own):
             assert share == 1
             kinds["plain"] += 1
         else:
@@ -201,12 +215,12 @@ def test_mixing_follows_from_the_chance_alone() -> None:
     pictures, labels = some_batch()
     objective = Supervised(mixup=1.0, cutmix=1.0)
     torch.manual_seed(0)
-    first = objective.mix(pictures, chance_of(7, 1, 5))
+    first = mixed_by(objective, pictures, chance_of(7, 1, 5))
     torch.manual_seed(1)
-    second = objective.mix(pictures, chance_of(7, 1, 5))
+    second = mixed_by(objective, pictures, chance_of(7, 1, 5))
     assert torch.equal(first[0], second[0])
     assert first[1] == second[1]
-    others = [objective.mix(pictures, chance_of(7, 1, step))[1] for step in range(6, 12)]
+    others = [mixed_by(objective, pictures, chance_of(7, 1, step))[1] for step in range(6, 12)]
     assert len({first[1], *others}) == 7
     assert len(labels) == 6
 

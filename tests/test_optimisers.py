@@ -21,10 +21,12 @@ from kinds import (
 )
 from torch import nn
 
+from vitlab.engine.muon import Orthogonal
 from vitlab.engine.optimisers import AdamW, Muon, Schedule
 from vitlab.errors import BadInput
 from vitlab.model.attention import LinformerMixer, Locality
 from vitlab.model.blocks import BlockLayer
+from vitlab.model.tokens import HalvingStem
 
 
 def names(network: nn.Module, parameters) -> set[str]:
@@ -69,7 +71,7 @@ def test_matrices_decay_and_nothing_else_does(model, kind) -> None:
 def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest(model) -> None:
     network = build(model)
     muon, adamw = Muon(learning_rate=0.01, matrix_rate=0.02).build(network)
-    assert isinstance(muon, torch.optim.Muon)
+    assert isinstance(muon, Orthogonal)
     assert isinstance(adamw, torch.optim.AdamW)
     taken = [p for group in muon.param_groups for p in group["params"]]
     left = [p for group in adamw.param_groups for p in group["params"]]
@@ -77,6 +79,20 @@ def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest(model) -> None
     assert names(network, left) == set(dict(network.named_parameters())) - block_matrices(network)
     assert {group["lr"] for group in muon.param_groups} == {0.02}
     assert {group["lr"] for group in adamw.param_groups} == {0.01}
+
+
+def test_muon_takes_the_filters_of_a_stem_where_it_is_told_to() -> None:
+    network = build(small_vit(tokens=HalvingStem(4, channels=6)))
+    filters = {name for name, p in network.tokens.named_parameters(prefix="tokens") if p.ndim == 4}
+    muon, _ = Muon(filters=True).build(network)
+    taken = names(network, [p for group in muon.param_groups for p in group["params"]])
+    assert taken == block_matrices(network) | filters - {"tokens.see.weight"}
+    own = nn.Parameter(torch.randn(6, 2, 3, 3))
+    flat = nn.Parameter(own.detach().flatten(1).clone())
+    for parameter in (own, flat):
+        parameter.grad = torch.ones_like(parameter).cumsum(0)
+        Orthogonal([parameter], 0.1, 0.2).step()
+    torch.testing.assert_close(own.flatten(1), flat)
 
 
 @each(OPTIMISERS)
@@ -94,6 +110,27 @@ def test_a_few_steps_lower_the_loss(model, kind) -> None:
             optimiser.step()
             optimiser.zero_grad()
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_matrices_moved_together_move_as_torchs_muon_moves_them_one_by_one() -> None:
+    """Wide, tall and square ones, several of a shape; one without a gradient stays. Tolerance: bfloat16's 8 bits."""
+    torch.manual_seed(0)
+    shapes = [(12, 8), (8, 12), (12, 8), (8, 8), (24, 8), (8, 8)]
+    ours = [nn.Parameter(torch.randn(*shape)) for shape in shapes]
+    theirs = [nn.Parameter(p.detach().clone()) for p in ours]
+    muon, reference = Orthogonal(ours, 0.05, 0.3), torch.optim.Muon(theirs, lr=0.05, weight_decay=0.3)
+    for _ in range(4):
+        for place, (own, other) in enumerate(zip(ours, theirs, strict=True)):
+            gradient = None if place == 3 else torch.randn_like(own)
+            own.grad, other.grad = gradient, None if gradient is None else gradient.clone()
+        muon.step()
+        reference.step()
+    for own, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(own, other, rtol=0, atol=4 * 0.05 * 24**0.5 * 2**-8)
+    start = torch.manual_seed(0) and [torch.randn(*shape) for shape in shapes]
+    moved = [(own - first).abs().max().item() for own, first in zip(ours, start, strict=True)]
+    assert moved[3] == 0
+    assert min(moved[:3] + moved[4:]) > 0.05
 
 
 def test_adamw_is_the_papers_equation() -> None:

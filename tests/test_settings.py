@@ -276,23 +276,6 @@ def test_what_has_no_default_is_missed(name: str) -> None:
     assert refusal(from_json, Card, given, "the card") == f"the card lacks {name}"
 
 
-@pytest.mark.parametrize(
-    ("clash", "words"),
-    [
-        ("compile=yes", ["graph", "compile"]),
-        ("optimiser=muon", ["graph", "muon"]),
-        ("mixup=0.8", ["graph", "mixup"]),
-        ("cutmix=1", ["graph", "cutmix"]),
-    ],
-)
-def test_what_a_recorded_step_cannot_do_is_refused_in_either_order(clash: str, words: list[str]) -> None:
-    for assignments in (["graph=yes", clash], [clash, "graph=yes"]):
-        text = refusal(override(Experiment(), assignments).check)
-        assert all(word in text for word in words), text
-    override(Experiment(), ["graph=yes"]).check()
-    override(Experiment(), [clash]).check()
-
-
 @pytest.mark.parametrize("given", [None, 3, "x", [], [{}], True])
 def test_a_configuration_is_an_object(given: Any) -> None:
     assert "object" in refusal(from_json, Experiment, given)

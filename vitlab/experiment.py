@@ -62,14 +62,3 @@ class Experiment:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise BadInput(f"seed must be 0 or more, not {self.seed}")
-
-    def check(self) -> None:
-        """Refuse settings that are each fine but clash; not on construction, so that they may be given in any order."""
-        if not self.training.graph:
-            return
-        if self.training.compile:
-            raise BadInput("graph and compile do not go together: choose one")
-        if not isinstance(self.training.optimiser, AdamW):
-            raise BadInput(f"graph records steps of adamw, not of {self.training.optimiser.kind}: turn graph off")
-        if self.objective.mixup or self.objective.cutmix:
-            raise BadInput("graph replays one step, and mixup and cutmix draw each anew: turn graph off")

@@ -278,7 +278,6 @@ def write_report(run: Run, prepared: Prepared, device: torch.device, page: Path 
 
 
 def check_that_it_builds(experiment: Experiment, card: Card) -> None:
-    experiment.check()
     counted(card.test, experiment.testing)
     try:
         network = experiment.model.build(Shape(card.channels, card.height, card.width), len(card.classes))

@@ -1,5 +1,6 @@
 """The one training loop."""
 
+import copy
 import signal
 import threading
 import time
@@ -24,6 +25,8 @@ from vitlab.engine.session import Session
 from vitlab.engine.storage import read_tensors, write_tensors
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Testing
+from vitlab.model.blocks import BlockLayer
+from vitlab.model.tokens import Tokenizer
 
 
 class Stopped(Exception):
@@ -50,7 +53,7 @@ class Loop:
         self.chance.start(experiment.seed)
         self.session = Session(run.build().to(device), experiment, steps, steps_per_epoch)
         self.forward: nn.Module = self.session.network
-        self.learn: Callable[[Tensor, Tensor], None] = self.learn_batch
+        self.learn: Callable[[Tensor, Tensor, Tensor], None] = self.learn_batch
         if experiment.training.graph and device.type == "cuda":
             self.session.allow_recording()
             self.learn = Replay(self.learn_batch)
@@ -118,18 +121,19 @@ class Loop:
 
     def train_step(self, chosen: Tensor) -> None:
         """One batch: gather, augment, normalise, learn."""
-        session, train = self.session, self.data.train
+        session, train, card = self.session, self.data.train, self.data.card
         self.chance.start(self.experiment.seed, 1, session.step)
         session.set_rate()
+        drawn = self.experiment.objective.draw(card.height, card.width, self.chance, session.step / session.steps)
         pictures = self.experiment.augment(unit(train.pictures[chosen]), self.chance.device)
-        self.learn(self.normalise(pictures), train.labels[chosen])
+        self.learn(self.normalise(pictures), train.labels[chosen], drawn.to(self.device, non_blocking=True))
         session.advance()
 
-    def learn_batch(self, pictures: Tensor, labels: Tensor) -> None:
+    def learn_batch(self, pictures: Tensor, labels: Tensor, drawn: Tensor) -> None:
         """Loss, gradients, step: all on the device, so that it can be recorded."""
         session, objective = self.session, self.experiment.objective
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            loss, correct = objective.loss(self.forward, pictures, labels, self.chance)
+            loss, correct = objective.loss(self.forward, pictures, labels, drawn)
         loss.backward()
         self.watch(loss.detach(), self.clip() if self.experiment.training.clip else None)
         session.count(loss.detach(), correct, len(labels))
@@ -192,7 +196,7 @@ class Loop:
     def compiled(self) -> nn.Module:
         """The compiled model, warmed up on one batch outside the clock; the weights stay as they were."""
         started = time.monotonic()
-        forward: nn.Module = torch.compile(self.session.network)  # type: ignore[assignment]
+        forward = in_compiled_parts(self.session.network)
         pictures = unit(self.data.train.pictures[: self.batch])
         for _ in range(3):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
@@ -215,6 +219,15 @@ class Loop:
             "parameters": sum(p.numel() for p in session.network.parameters()),
             "peak_memory": memory.peak(self.device),
         }
+
+
+def in_compiled_parts(module: nn.Module) -> nn.Module:
+    """The same weights, with each block and tokenizer compiled: blocks alike are compiled once, not once for each."""
+    if isinstance(module, BlockLayer | Tokenizer):
+        return torch.compile(module, dynamic=False)  # type: ignore[return-value]
+    twin = copy.copy(module)
+    twin._modules = {name: part and in_compiled_parts(part) for name, part in module._modules.items()}
+    return twin
 
 
 def use_bfloat16(precision: str, device: torch.device) -> bool:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import nn
 
+from vitlab.engine.muon import Orthogonal
 from vitlab.errors import BadInput
 
 
@@ -35,6 +36,7 @@ class Muon:
     matrix_rate: float = 0.02  # of Muon, at its highest
     weight_decay: float = 0.05  # of both
     beta2: float = 0.999  # AdamW's memory of the squared gradient
+    filters: bool = False  # move the stem's filters too, each an output feature's row of a matrix, but for the first
 
     def __post_init__(self) -> None:
         check(self)
@@ -46,12 +48,11 @@ class Muon:
         rest: list[tuple[str, nn.Parameter]] = []
         for name, parameter in model.named_parameters():
             in_block = parameter.ndim == 2 and "blocks." in name and name.endswith("weight")
-            (matrices if in_block else rest).append((name, parameter))
+            in_stem = self.filters and name.endswith("convolve.weight")
+            (matrices if in_block or in_stem else rest).append((name, parameter))
         if not matrices:
             raise BadInput("optimiser muon works on the blocks' matrices, and this model has no blocks: choose adamw")
-        muon = torch.optim.Muon(
-            [parameter for _, parameter in matrices], lr=self.matrix_rate, weight_decay=self.weight_decay
-        )
+        muon = Orthogonal([parameter for _, parameter in matrices], self.matrix_rate, self.weight_decay)
         return [muon, adamw(split_decay(rest, self.weight_decay), self.learning_rate, self.beta2)]
 
 

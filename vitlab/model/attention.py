@@ -26,6 +26,7 @@ class MultiHead:
     scale: Literal["head-width", "width"] = "head-width"  # what QKᵀ is divided by the root of; R1 used the whole width
     qk_norm: bool = False  # RMS-normalise queries and keys (Henry et al., 2020)
     dropout: float = 0.0  # share of attention weights dropped in training
+    lean: bool = False  # no bias in the output projection and no weights in the QK norm: fewer passes over memory
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
@@ -117,9 +118,10 @@ class SoftmaxMixer(Mixer):
         self.dropout = settings.dropout
         self.scale = (head_width if settings.scale == "head-width" else width) ** -0.5
         self.qkv = nn.Linear(width, 3 * width, bias=settings.bias)
-        self.out = nn.Linear(width, width) if settings.project else nn.Identity()
-        self.normalise_queries = HeadNorm(head_width) if settings.qk_norm else nn.Identity()
-        self.normalise_keys = HeadNorm(head_width) if settings.qk_norm else nn.Identity()
+        self.out = nn.Linear(width, width, bias=not settings.lean) if settings.project else nn.Identity()
+        learned = not settings.lean
+        self.normalise_queries = HeadNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
+        self.normalise_keys = HeadNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
 
     def forward(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
         queries, keys, values = self.split(tokens, rotation)
@@ -136,11 +138,14 @@ class SoftmaxMixer(Mixer):
         return self.out(rearrange(mixed, "b h n e -> b n (h e)"))
 
     def split(self, tokens: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        queries, keys, values = rearrange(self.qkv(tokens), "b n (three h e) -> three b h n e", three=3, h=self.heads)
-        queries, keys = self.normalise_queries(queries), self.normalise_keys(keys)
+        # Cut, not unbound from a first axis: the gradients are then joined in one pass, not padded and summed.
+        queries, keys, values = (
+            rearrange(part, "b n (h e) -> b n h e", h=self.heads) for part in self.qkv(tokens).chunk(3, dim=-1)
+        )
+        queries, keys = self.normalise_queries(queries).transpose(1, 2), self.normalise_keys(keys).transpose(1, 2)
         if rotation is not None:
             queries, keys = rotation(queries), rotation(keys)
-        return queries, keys, values
+        return queries, keys, values.transpose(1, 2)
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         if self.explicit(queries):
@@ -163,8 +168,7 @@ class HeadNorm(nn.RMSNorm):
     """RMSNorm in the type of what it is given, so that autocast's bfloat16 stays on the fused kernel."""
 
     def forward(self, x: Tensor) -> Tensor:
-        assert self.weight is not None
-        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+        return F.rms_norm(x, self.normalized_shape, None if self.weight is None else self.weight.to(x.dtype), self.eps)
 
 
 class LinformerMixer(SoftmaxMixer):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,10 +22,12 @@ class Block:
     norm_kind: Literal["layer", "rms"] = "layer"  # LayerNorm or RMSNorm
     activation: Literal["gelu", "relu", "swiglu"] = "gelu"  # of the MLP; swiglu keeps the number of weights
     mlp: float = 4.0  # hidden features of the MLP, in widths
+    shift: int = 0  # cut features into so many groups, four of which the MLP reads from a neighbour each; 0: none
     dropout: float = 0.0  # share dropped at the end of each branch
     hidden_dropout: float = 0.0  # share of the MLP's hidden features dropped
     stochastic_depth: float = 0.0  # share of pictures that skip the last block's branches; grows with depth from 0
     layer_scale: float = 0.0  # first value of the learned scale on each branch (Touvron et al., 2021); 0: none
+    lean: bool = False  # no biases in the MLP and no weights in the norms: fewer passes over memory
     epsilon: float = 1e-6  # added to the variance by the norms
 
     def __post_init__(self) -> None:
@@ -37,8 +39,8 @@ class Block:
 
     def normalise(self, width: int) -> nn.Module:
         if self.norm_kind == "rms":
-            return nn.RMSNorm(width, eps=self.epsilon)
-        return nn.LayerNorm(width, eps=self.epsilon)
+            return nn.RMSNorm(width, eps=self.epsilon, elementwise_affine=not self.lean)
+        return nn.LayerNorm(width, eps=self.epsilon, elementwise_affine=not self.lean)
 
     def build(self, width: int, attention: Attention, layout: Layout, depth: float) -> "BlockLayer":
         """One block; `depth` is its place in the stack, from 0 (first) to 1 (last)."""
@@ -50,7 +52,7 @@ class BlockLayer(nn.Module):
         super().__init__()
         self.place = settings.norm
         self.attention = attention.build(width, layout)
-        self.mlp = Mlp(settings, width)
+        self.mlp = Mlp(settings, width, layout)
         no_norm = settings.norm == "none"
         self.norm_attention = nn.Identity() if no_norm else settings.normalise(width)
         self.norm_mlp = nn.Identity() if no_norm else settings.normalise(width)
@@ -76,11 +78,12 @@ class BlockLayer(nn.Module):
 
     def finish(self, tokens: Tensor, mixed: Tensor, read: slice | None) -> Tensor:
         """Add what attention mixed, then the MLP."""
-        tokens = keep(tokens + self.end_attention(mixed), read)
+        early, late = (read, None) if self.mlp.shift is None else (None, read)  # neighbours are needed until then
+        tokens = keep(tokens + self.end_attention(mixed), early)
         if self.place == "after":
             tokens = self.norm_attention(tokens)
-            return self.norm_mlp(tokens + self.end_mlp(self.mlp(tokens)))
-        return tokens + self.end_mlp(self.mlp(self.norm_mlp(tokens)))
+            return keep(self.norm_mlp(tokens + self.end_mlp(self.mlp(tokens))), late)
+        return keep(tokens + self.end_mlp(self.mlp(self.norm_mlp(tokens))), late)
 
 
 class Stack(nn.ModuleList):
@@ -91,6 +94,8 @@ class Stack(nn.ModuleList):
 
     def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
         """All blocks; the last one's MLP works only on the tokens in `read`, since nothing looks at the others."""
+        if read == slice(0, tokens.shape[1]):
+            read = None
         for place, block in enumerate(self, start=1):
             tokens = block(tokens, rotation, read if place == len(self) else None)
         return tokens if len(self) else keep(tokens, read)
@@ -101,24 +106,30 @@ def keep(tokens: Tensor, read: slice | None) -> Tensor:
 
 
 class Mlp(nn.Module):
-    """W₂·act(W₁·x), or W₂·(silu(W₁·x) ⊙ W₃·x) for SwiGLU (Shazeer, 2020)."""
+    """W₂·act(W₁·x), or W₂·(silu(W₁·x) ⊙ W₃·x) for SwiGLU (Shazeer, 2020); `shift` brings neighbours into x."""
 
-    def __init__(self, settings: Block, width: int):
+    def __init__(self, settings: Block, width: int, layout: Layout):
         super().__init__()
         hidden = round(settings.mlp * width)
         if not 1 <= hidden < 2**31:
             raise BadInput(f"an MLP of {settings.mlp} widths cannot be built at width {width}")
+        if settings.shift and (settings.shift < 4 or width % settings.shift):
+            raise BadInput(
+                "shift cuts the width into 4 equal groups or more, one for each neighbour, "
+                f"and {settings.shift} are none of a width of {width}"
+            )
         self.gated = settings.activation == "swiglu"
         if self.gated:
             hidden = max(round(hidden * 2 / 3 / 8) * 8, 8)  # three matrices of ⅔ the size weigh as much as two
         activations: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu}
         self.activate = activations[settings.activation]
-        self.enter = nn.Linear(width, 2 * hidden if self.gated else hidden)
-        self.leave = nn.Linear(hidden, width)
+        self.enter = nn.Linear(width, 2 * hidden if self.gated else hidden, bias=not settings.lean)
+        self.shift = Shift(settings.shift, layout) if settings.shift else None
+        self.leave = nn.Linear(hidden, width, bias=not settings.lean)
         self.dropout = nn.Dropout(settings.hidden_dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        features = self.enter(tokens)
+        features = self.enter(tokens if self.shift is None else self.shift(tokens))
         if self.gated:
             gate, features = features.chunk(2, dim=-1)
             features = self.activate(gate) * features
@@ -127,20 +138,66 @@ class Mlp(nn.Module):
         return self.leave(self.dropout(features))
 
 
+class Shift(nn.Module):
+    """x[i, group g] ← x[neighbour of i above, below, left or right for g = 0 … 3, g], 0 beyond the edge."""
+
+    source: Tensor
+    back: Tensor
+    inside: Tensor
+
+    def __init__(self, groups: int, layout: Layout):
+        super().__init__()
+        source, inside = layout.neighbours()
+        stay = torch.arange(layout.tokens).expand(groups - len(source), -1)
+        source = torch.cat([source, stay]).mT.contiguous()  # (n, groups)
+        inside = torch.cat([inside, torch.ones_like(stay, dtype=torch.bool)]).mT.unsqueeze(-1)
+        for name, table in (("source", source), ("back", source.argsort(dim=0)), ("inside", inside)):
+            self.register_buffer(name, table, persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        groups = tokens.unflatten(-1, (self.source.shape[1], -1))
+        moved: Tensor = Rearrange.apply(groups, self.source, self.back)
+        return (moved * self.inside).flatten(-2)
+
+
+class Rearrange(torch.autograd.Function):
+    """x[:, source[i, g], g], each group's tokens permuted: its gradient is a gather like it, not a scatter."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(groups: Tensor, source: Tensor, back: Tensor) -> Tensor:
+        return groups[:, source, torch.arange(source.shape[1], device=source.device)]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        _, source, back = inputs
+        ctx.save_for_backward(source, back)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        source, back = ctx.saved_tensors
+        return Rearrange.apply(gradient, back, source), None, None
+
+
 class BranchEnd(nn.Module):
     """What a residual branch passes before it is added: dropout, layer scale, stochastic depth (Huang et al., 2016)."""
+
+    skip: Tensor
 
     def __init__(self, settings: Block, width: int, skip: float):
         super().__init__()
         self.dropout = nn.Dropout(settings.dropout)
         self.scale = nn.Parameter(torch.full((width,), settings.layer_scale)) if settings.layer_scale else None
-        self.skip = skip
+        # The share is a tensor and a first block's draws come too, so that blocks of a stack are compiled as one.
+        self.skips = settings.stochastic_depth > 0
+        self.register_buffer("skip", torch.tensor(skip), persistent=False)
 
     def forward(self, branch: Tensor) -> Tensor:
         branch = self.dropout(branch)
         if self.scale is not None:
-            branch = branch * self.scale
-        if self.skip and self.training:
+            branch = branch * self.scale.to(branch.dtype)
+        if self.skips and self.training:
             kept = torch.rand(len(branch), 1, 1, device=branch.device) >= self.skip
             branch = branch * (kept / (1 - self.skip)).to(branch.dtype)
         return branch

@@ -52,6 +52,23 @@ class Layout:
         parts = weights[..., self.extra :].split([grid.tokens for grid in self.grids], dim=-1)
         return [part.unflatten(-1, (g.rows, g.columns)) for part, g in zip(parts, self.grids, strict=True)]
 
+    def neighbours(self) -> tuple[Tensor, Tensor]:
+        """(4, n) places of the patches above, below, left and right, and which of them lie inside the grid.
+
+        Beyond the edge a patch's neighbour is that of the other side, so that each direction is a permutation; an extra
+        token is its own.
+        """
+        own = torch.arange(self.tokens)
+        extra, grids = own[: self.extra], self.on_grids(own)
+        places, inside = [], []
+        for axis, step in ((0, 1), (0, -1), (1, 1), (1, -1)):
+            within = [torch.ones(grid.shape, dtype=torch.bool) for grid in grids]
+            for grid in within:
+                grid.select(axis, 0 if step == 1 else -1).fill_(False)
+            places.append(torch.cat([extra, *(grid.roll(step, axis).flatten() for grid in grids)]))
+            inside.append(torch.cat([extra >= 0, *(grid.flatten() for grid in within)]))
+        return torch.stack(places), torch.stack(inside)
+
     def coordinates(self) -> Tensor:
         """Centre (y, x) of every patch, in patches of the finest grid: one grid gives the row and column numbers."""
         fine = max(self.grids, key=lambda grid: grid.tokens)

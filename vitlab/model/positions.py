@@ -28,9 +28,7 @@ class Learned:
     kind: ClassVar[str] = "learned"
 
     def build(self, layout: Layout, width: int, head_width: int | None) -> Position:
-        table = nn.Parameter(torch.empty(layout.tokens, width))
-        nn.init.trunc_normal_(table, std=0.02)
-        return Table(table)
+        return Table(learned_table(layout, width))
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,7 @@ class Rotary:
 
     kind: ClassVar[str] = "rotary"
     base: float = 100.0  # longest wavelength, in patches, is about 2π times this
+    table: bool = False  # add a learned table to the tokens as well, which tells where a token lies in the picture
 
     def build(self, layout: Layout, width: int, head_width: int | None) -> Position:
         if head_width is None:
@@ -73,7 +72,8 @@ class Rotary:
             raise BadInput(f"positions rotary need a head width (width / heads) that 4 divides, not {head_width}")
         if self.base <= 0:
             raise BadInput(f"the base of rotary positions must be above 0, not {self.base}")
-        return Position(Rotation(layout, head_width, self.base))
+        rotation = Rotation(layout, head_width, self.base)
+        return Table(learned_table(layout, width), rotation) if self.table else Position(rotation)
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,15 @@ class NoPositions:
 
 
 class Table(Position):
-    def __init__(self, table: Tensor):
-        super().__init__()
+    def __init__(self, table: Tensor, rotation: "Rotation | None" = None):
+        super().__init__(rotation)
         if isinstance(table, nn.Parameter):
             self.table: Tensor = table
         else:
             self.register_buffer("table", table)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return tokens + self.table
+        return tokens + self.table.to(tokens.dtype)
 
 
 class Rotation(nn.Module):
@@ -115,9 +115,15 @@ class Rotation(nn.Module):
         self.register_buffer("sine", angles.sin())
 
     def forward(self, vectors: Tensor) -> Tensor:
-        first, second = vectors.chunk(2, dim=-1)
-        turned = (first * self.cosine - second * self.sine, first * self.sine + second * self.cosine)
-        return torch.cat(turned, dim=-1).to(vectors.dtype)
+        # [a; b] → [a; b]·cos + [b; a]·[−sin; sin]: compiled, a swap is an index, where joining halves is two kernels.
+        pairs = vectors.unflatten(-1, (2, -1))
+        sine = torch.stack([-self.sine, self.sine], dim=-2)
+        turned = pairs * self.cosine.unsqueeze(-2) + pairs.flip(-2) * sine
+        return turned.flatten(-2).to(vectors.dtype)
+
+
+def learned_table(layout: Layout, width: int) -> nn.Parameter:
+    return nn.Parameter(nn.init.trunc_normal_(torch.empty(layout.tokens, width), std=0.02))
 
 
 def sinusoids(places: Tensor, width: int) -> Tensor:

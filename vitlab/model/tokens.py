@@ -1,6 +1,7 @@
 """Image → tokens: each kind cuts pictures (b, c, y, x) into patches and embeds them as tokens (b, n, d)."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -119,6 +120,64 @@ class StemTokenizer(Tokenizer):
 
 
 @dataclass(frozen=True)
+class HalvingStem:
+    """z = 3×3 ∗ x; until a pixel is a patch: z ← z + 3×3 ∗ f(z) `again` times, z ← 3×3 of stride 2 ∗ f(z).
+
+    f(z) = GELU(norm(z)): the stack of small convolutions of Xiao et al. (2021), here with residual ones in between.
+    """
+
+    kind: ClassVar[str] = "halving-stem"
+    patch: int = 4  # side of a patch, in pixels: 2, 4, 8 …
+    channels: int = 32  # features of the first convolution; each halving but the last doubles them
+    again: int = 1  # residual convolutions at each size
+
+    def build(self, shape: Shape, width: int) -> Tokenizer:
+        return HalvingTokenizer(self, shape, width)
+
+
+class HalvingTokenizer(Tokenizer):
+    def __init__(self, settings: HalvingStem, shape: Shape, width: int):
+        super().__init__()
+        self.grids = (divide(shape, settings.patch),)
+        halvings = settings.patch.bit_length() - 1
+        if settings.patch != 2**halvings or not halvings:
+            raise BadInput(f"a stem that halves reaches patches of 2, 4, 8 …, not {settings.patch}")
+        if settings.channels < 1 or settings.again < 0:
+            raise BadInput(
+                "a stem that halves needs a channel or more, and 0 convolutions again or more, "
+                f"not {settings.channels} and {settings.again}"
+            )
+        features = [settings.channels * 2**i for i in range(halvings)] + [width]
+        self.see = nn.Conv2d(shape.channels, features[0], kernel_size=3, padding=1)
+        self.again = nn.ModuleList(
+            nn.ModuleList(Seen(few, few) for _ in range(settings.again)) for few in features[:-1]
+        )
+        self.halve = nn.ModuleList(Seen(few, many, stride=2) for few, many in pairwise(features))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        seen = self.see(pictures)
+        for again, halve in zip(self.again, self.halve, strict=True):
+            assert isinstance(again, nn.ModuleList)
+            for look in again:
+                seen = seen + look(seen)
+            seen = halve(seen)
+        return rearrange(seen, "b d y x -> b (y x) d")
+
+
+class Seen(nn.Module):
+    """3×3 ∗ GELU(norm(z))."""
+
+    def __init__(self, features: int, wanted: int, stride: int = 1):
+        super().__init__()
+        # One group normalises within a picture, so that a prediction never depends on its batch neighbours.
+        self.norm = nn.GroupNorm(1, features)
+        self.convolve = nn.Conv2d(features, wanted, kernel_size=3, stride=stride, padding=1)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        return self.convolve(F.gelu(self.norm(seen)))
+
+
+@dataclass(frozen=True)
 class SeveralScales:
     """tokens = [conv-patches of p₁; conv-patches of p₂; …] side by side in one sequence, each with its own weights."""
 
@@ -152,4 +211,4 @@ def flatten_patches(pictures: Tensor, patch: int) -> Tensor:
     return rearrange(pictures, "b c (y p) (x q) -> b (y x) (c p q)", p=patch, q=patch)
 
 
-Tokens = ConvPatches | LinearPatches | ShiftedPatches | ConvStem | SeveralScales
+Tokens = ConvPatches | LinearPatches | ShiftedPatches | ConvStem | HalvingStem | SeveralScales

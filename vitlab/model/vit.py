@@ -16,7 +16,7 @@ from vitlab.model.positions import Learned, Positions, Rotary
 from vitlab.model.stream import Maps, Stream, follow
 from vitlab.model.tokens import ConvPatches, Tokens
 
-Start = Literal["xavier", "torch"]
+Start = Literal["xavier", "zero", "torch"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ViT:
     final_norm: bool = True  # normalise the tokens before the head
     output: Output = "logits"  # what forward gives; report R1 gave softmax to cross-entropy, R0 log-softmax
     across: Literal["tokens", "batch"] = "tokens"  # what attends to what; batch: report R4's axes, pictures mixed
-    start: Start = "xavier"  # first weights; torch: its layers' own, tables and tokens N(0, 1)
+    start: Start = "xavier"  # first weights; zero: so, but branches give 0; torch: its layers' own, tables N(0, 1)
     copies: bool = False  # blocks start as copies of the first, as in nn.TransformerEncoder (report R4)
     tokens: Tokens = field(default_factory=ConvPatches)  # image → tokens
     positions: Positions = field(default_factory=Learned)  # where a token lies
@@ -42,6 +42,8 @@ class ViT:
         check_size(self.width, self.depth, classes)
         if self.registers < 0:
             raise BadInput(f"registers must be 0 or more, not {self.registers}")
+        if self.copies and self.start == "zero":
+            raise BadInput("copies that start at zero all get the same gradient, and stay copies: choose another start")
         if self.across == "batch" and not isinstance(self.attention, Softmax | Uniform):
             raise BadInput(f"across batch mixes pictures, which attention {self.attention.kind} cannot: use softmax")
         if self.across == "batch" and isinstance(self.positions, Rotary):
@@ -136,4 +138,16 @@ def initialise(model: nn.Module) -> None:
             nn.init.trunc_normal_(parameter, std=0.02)
 
 
-FIRST_WEIGHTS: dict[Start, Callable[[nn.Module], None]] = {"xavier": initialise, "torch": leave_to_torch}
+def branches_at_zero(model: nn.Module) -> None:
+    """As `initialise`, but the last matrix of every branch is 0, so that each block first passes its tokens on."""
+    initialise(model)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("attention.out.weight", "mlp.leave.weight")):
+            nn.init.zeros_(parameter)
+
+
+FIRST_WEIGHTS: dict[Start, Callable[[nn.Module], None]] = {
+    "xavier": initialise,
+    "zero": branches_at_zero,
+    "torch": leave_to_torch,
+}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -19,47 +20,61 @@ class Supervised:
     mixup: float = 0.0  # Beta parameter of x ← λx + (1−λ)x′ (Zhang et al., 2018); 0: none
     cutmix: float = 0.0  # Beta parameter of pasting a rectangle of x′ into x (Yun et al., 2019); 0: none
     mixed: float = 1.0  # share of batches that are mixed, where mixup or cutmix is on
+    mixed_until: float = 1.0  # share of training after which no batch is mixed any more
 
     def __post_init__(self) -> None:
         if self.mixup < 0 or self.cutmix < 0:
             raise BadInput(f"mixup and cutmix must be 0 or more, not {self.mixup} and {self.cutmix}")
-        if not (0 <= self.label_smoothing < 1 and 0 <= self.mixed <= 1):
-            raise BadInput(f"label_smoothing and mixed are shares, not {self.label_smoothing} and {self.mixed}")
+        if not 0 <= self.label_smoothing < 1:
+            raise BadInput(f"label_smoothing is a share from 0 up to 1, not {self.label_smoothing}")
+        if not (0 <= self.mixed <= 1 and 0 <= self.mixed_until <= 1):
+            raise BadInput(f"mixed and mixed_until are shares, not {self.mixed} and {self.mixed_until}")
 
-    def loss(self, model: nn.Module, pictures: Tensor, labels: Tensor, chance: Chance) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, and how many of its pictures were read right (by their larger label)."""
-        mixed, share = self.mix(pictures, chance)
-        logits = model(mixed).float()
-        # λ·loss(y) + (1−λ)·loss(y′); the partner of a picture is its mirror in the batch.
-        loss = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
-        major = labels
-        if share < 1:
-            partner = labels.flip(0)
-            loss = share * loss + (1 - share) * F.cross_entropy(logits, partner, label_smoothing=self.label_smoothing)
-            major = labels if share >= 0.5 else partner
-        return loss, (logits.detach().argmax(dim=-1) == major).sum()
+    @property
+    def mixes(self) -> bool:
+        return bool((self.mixup or self.cutmix) and self.mixed)
 
-    def mix(self, pictures: Tensor, chance: Chance) -> tuple[Tensor, float]:
-        """Mix each picture with its mirror in the batch; returns the share λ that stayed its own."""
+    def draw(self, height: int, width: int, chance: Chance, done: float = 0.0) -> Tensor:
+        """What one batch is mixed by, `done` being the share of training behind it: six numbers, on the host.
+
+        λ of mixup, the share of a picture that stays its own, and the top, bottom, left and right of what is pasted.
+        """
         kinds = [name for name in ("mixup", "cutmix") if getattr(self, name)]
-        if not kinds or chance.host.random() >= self.mixed:
-            return pictures, 1.0
+        if not kinds or chance.host.random() >= self.mixed or done >= self.mixed_until:
+            return torch.tensor([1.0, 1.0, 0, 0, 0, 0])
         kind = kinds[chance.host.integers(len(kinds))]
         share = float(chance.host.beta(*[getattr(self, kind)] * 2))
         if kind == "mixup":
-            return share * pictures + (1 - share) * pictures.flip(0), share
-        return cut_and_paste(pictures, share, chance)
+            return torch.tensor([share, share, 0, 0, 0, 0])
+        # One rectangle of (1 − share) of the area, cut off at the edge.
+        side, (centre_y, centre_x) = (1 - share) ** 0.5, chance.host.random(2)
+        top, bottom = (round(min(max(centre_y + half, 0), 1) * height) for half in (-side / 2, side / 2))
+        left, right = (round(min(max(centre_x + half, 0), 1) * width) for half in (-side / 2, side / 2))
+        left_over = 1 - (bottom - top) * (right - left) / (height * width)
+        return torch.tensor([1.0, left_over, top, bottom, left, right])
+
+    def loss(self, model: nn.Module, pictures: Tensor, labels: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of a batch, and how many of its pictures were read right (by their larger label)."""
+        if not self.mixes:
+            logits = model(pictures).float()
+            loss = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+            return loss, (logits.detach().argmax(dim=-1) == labels).sum()
+        logits = model(mix(pictures, drawn)).float()
+        # λ·loss(y) + (1−λ)·loss(y′); the partner of a picture is its mirror in the batch.
+        share, partner = drawn[1], labels.flip(0)
+        own, other = (F.cross_entropy(logits, y, label_smoothing=self.label_smoothing) for y in (labels, partner))
+        major = torch.where(share >= 0.5, labels, partner)
+        return share * own + (1 - share) * other, (logits.detach().argmax(dim=-1) == major).sum()
 
 
-def cut_and_paste(pictures: Tensor, share: float, chance: Chance) -> tuple[Tensor, float]:
-    """Paste one rectangle of (1 − share) of the area, cut off at the edge; returns the share really left."""
-    height, width = pictures.shape[-2:]
-    side, (centre_y, centre_x) = (1 - share) ** 0.5, chance.host.random(2)
-    top, bottom = (round(min(max(centre_y + half, 0), 1) * height) for half in (-side / 2, side / 2))
-    left, right = (round(min(max(centre_x + half, 0), 1) * width) for half in (-side / 2, side / 2))
-    mixed = pictures.clone()
-    mixed[..., top:bottom, left:right] = pictures.flip(0)[..., top:bottom, left:right]
-    return mixed, 1 - (bottom - top) * (right - left) / (height * width)
+def mix(pictures: Tensor, drawn: Tensor) -> Tensor:
+    """Blend each picture with its mirror in the batch, and paste the mirror's rectangle."""
+    blend, _, top, bottom, left, right = drawn.unbind()
+    y = torch.arange(pictures.shape[-2], device=pictures.device).unsqueeze(-1)
+    x = torch.arange(pictures.shape[-1], device=pictures.device)
+    inside = (y >= top) & (y < bottom) & (x >= left) & (x < right)
+    mirror = pictures.flip(0)
+    return torch.where(inside, mirror, torch.lerp(mirror, pictures, blend))
 
 
 Objective = Supervised
