@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from vitlab import train
+from vitlab.cli import main
 
 if "gpu" not in sys.argv:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same bits everywhere are promised on the CPU
@@ -39,8 +40,8 @@ def processes():
 
 
 @pytest.fixture
-def vitlab(tmp_path):
-    """The command line, as a user calls it, in an empty folder."""
+def program(tmp_path):
+    """The command line as a process of its own, in an empty folder: seconds to start, so for what needs a process."""
 
     def call(*words: str, status: int = 0, **options) -> subprocess.CompletedProcess:
         done = subprocess.run(
@@ -49,6 +50,25 @@ def vitlab(tmp_path):
         )  # fmt: skip
         assert done.returncode == status, done.stdout + done.stderr
         return done
+
+    return call
+
+
+@pytest.fixture
+def vitlab(tmp_path, monkeypatch, capfd):
+    """The command line in this process, in an empty folder, with all that it and its children print."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: object, status: int = 0) -> subprocess.CompletedProcess:
+        capfd.readouterr()
+        ended = 0
+        try:
+            main([*map(str, words)])
+        except SystemExit as end:
+            ended = end.code or 0
+        printed = capfd.readouterr()
+        assert ended == status, printed.out + printed.err
+        return subprocess.CompletedProcess(words, ended, printed.out, printed.err)
 
     return call
 

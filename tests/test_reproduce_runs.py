@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vitlab import override, recipe, recipes
-from vitlab.cli import main
 from vitlab.data import Cifar10, Mnist, Sample
 from vitlab.lab import evaluate
 from vitlab.model import Shape, VisionTransformer
@@ -301,23 +300,10 @@ def tiny_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def tiny(tiny_folder, monkeypatch, tmp_path, capfd) -> Callable[..., subprocess.CompletedProcess]:
-    """The command line in this process, in an empty folder, with the tiny experiments among the recipes."""
+def tiny(tiny_folder, monkeypatch, vitlab) -> Callable[..., subprocess.CompletedProcess]:
+    """vitlab reproduce in an empty folder, with the tiny experiments among the recipes."""
     monkeypatch.setattr(recipes, "__path__", [*recipes.__path__, str(tiny_folder)])
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str, status: int = 0) -> subprocess.CompletedProcess:
-        capfd.readouterr()
-        ended = 0
-        try:
-            main(["reproduce", *words, *PLACES])
-        except SystemExit as end:
-            ended = end.code
-        printed = capfd.readouterr()
-        assert ended == status, printed.out + printed.err
-        return subprocess.CompletedProcess(words, ended, printed.out, printed.err)
-
-    yield call
+    yield lambda *words, status=0: vitlab("reproduce", *words, *PLACES, status=status)
     for name in FILES:
         sys.modules.pop(f"vitlab.recipes.{name}", None)
 

@@ -1,7 +1,6 @@
 """A run may be killed at any instant and resumed to the same bits; what is damaged is named and left alone."""
 
 import json
-import os
 import random
 import shutil
 import signal
@@ -79,16 +78,28 @@ def test_killed_at_many_moments_it_ends_in_the_same_bits(tmp_path, processes, ex
             if process.exitcode is not None:
                 assert process.exitcode == 0
                 break
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
             process.join()
+            if process.exitcode == 0:  # it ended between the two lines above
+                break
+            assert process.exitcode == -signal.SIGKILL
             kills += 1
         assert bits(folder) == expected
         assert not list(folder.glob(".*.part*")) or (folder / "weights.safetensors").exists()
 
 
+LONGER = (*QUICK, "epochs=12", "checkpoint=1000")
+
+
+@pytest.fixture(scope="module")
+def never_stopped(tmp_path_factory) -> Path:
+    """A longer run that nobody stopped."""
+    return vitlab.train("digits", *LONGER, runs=tmp_path_factory.mktemp("whole"), quiet=True).folder
+
+
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, vitlab, kind):
-    words = [sys.executable, "-m", "vitlab", "train", "digits", *QUICK, "epochs=12", "checkpoint=1000"]
+def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, vitlab, never_stopped, kind):
+    words = [sys.executable, "-m", "vitlab", "train", "digits", *LONGER]
     process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     metrics = tmp_path / "runs/digits/metrics.jsonl"
     while not (metrics.exists() and metrics.read_text().count("\n") >= 2):
@@ -100,8 +111,7 @@ def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, vitlab, kind):
     assert error.count("\n") == 1
     assert error.rstrip().endswith("go on with: vitlab resume runs/digits")
     assert "test accuracy" in vitlab("resume", "runs/digits").stdout
-    vitlab("train", "digits", *QUICK, "epochs=12", "checkpoint=1000", "--name", "whole", "--quiet")
-    assert bits(tmp_path / "runs/digits") == bits(tmp_path / "runs/whole")
+    assert bits(tmp_path / "runs/digits") == bits(never_stopped)
 
 
 def stop_after(steps: int, folder: Path, monkeypatch) -> None:
@@ -175,9 +185,9 @@ def test_a_full_disk_loses_nothing(stopped, vitlab):
     assert bits(stopped) == bits(stopped.with_name("whole"))
 
 
-def test_two_processes_never_share_a_folder(stopped, vitlab):
+def test_two_processes_never_share_a_folder(stopped, program):
     with open_run(stopped).hold():
-        assert "in use by another process" in refused(vitlab("resume", stopped, status=2))
+        assert "in use by another process" in refused(program("resume", stopped, status=2))
     start(stopped)
 
 
