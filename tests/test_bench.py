@@ -1,7 +1,9 @@
 """The benchmark compares like with like, and leaves a record and a page; how fast anything is, no test says."""
 
 import json
+import time
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,11 +12,13 @@ from PIL import Image
 from vitlab.bench import bench
 from vitlab.bench.contenders import CONTENDERS, Contender
 from vitlab.bench.measure import Timing, take_turns
-from vitlab.bench.pipeline import Steps, crop, flip, one_by_one, to_tensor
+from vitlab.bench.parts import All, Attention, Common, Data, Growth, Peers
+from vitlab.bench.pipeline import Steps, crop, flip, noise, one_by_one, to_tensor
 from vitlab.bench.record import Row, fastest_other, missing
-from vitlab.bench.reports import loader
+from vitlab.bench.reports import Loading, loader
+from vitlab.bench.runners import LOOP, Runner, choose
+from vitlab.bench.settings import Setting, candidates, compiler_trouble, training_of
 from vitlab.bench.shapes import SHAPES, Work
-from vitlab.bench.training import noise
 from vitlab.data.prepared import Normalise, describe, unit
 from vitlab.errors import BadInput
 
@@ -57,26 +61,31 @@ def test_contenders_do_the_same_work(contender: Contender, work: Work) -> None:
     optimiser.step()
 
 
-def test_a_tiny_run_leaves_a_record_and_a_page(tmp_path, capsys) -> None:
-    page = tmp_path / "docs" / "bench.md"
+def test_a_tiny_run_leaves_records_and_a_page(tmp_path, capsys) -> None:
+    page = tmp_path / "docs" / "performance.md"
+    common = {"rounds": 1, "threads": 1, "device": "cpu", "out": tmp_path / "bench", "page": page}
     threads = torch.get_num_threads()
-    bench("all", rounds=1, shapes=("R1",), pictures=64, threads=1, device="cpu", out=tmp_path / "bench", page=page)
+    bench(Peers(shapes=("R1",), settings=("users",), pictures=64, **common))
+    bench(Data(pictures=64, **common))
     assert torch.get_num_threads() == threads
-    record = json.loads((tmp_path / "bench" / "all-cpu.json").read_text())
-    assert record.keys() == {"name", "command", "device", "date", "versions", "config", "runs"}
-    assert {"vitlab", "torch", "torchvision", *LIBRARIES} <= record["versions"].keys()
-    assert record["config"]["settings"]["R1"]["width"] == 32
-    rows = [Row(**run) for run in record["runs"]]
-    names = [row.contender for row in rows if row.part == "training"]
-    assert names == [*BY_NAME, "vitlab, whole loop step"]
+    records = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "bench").iterdir()}
+    assert records.keys() == {"peers-r1-cpu", "data-cpu"}
+    peers = records["peers-r1-cpu"]
+    assert peers.keys() == {"name", "command", "device", "date", "versions", "config", "runs"}
+    assert {"vitlab", "torch", "torchvision", *LIBRARIES} <= peers["versions"].keys()
+    assert peers["config"]["settings"]["R1"]["width"] == 32
+    rows = [Row(**run) for record in records.values() for run in record["runs"]]
+    assert {row.contender for row in rows if row.part == "training"} == {LOOP, *BY_NAME}
+    assert {row.contender for row in rows if row.part == "epoch"} == {LOOP, *BY_NAME} - {"vitlab"}
     assert {row.part for row in rows} == {"training", "data, plain", "data, crop and flip", "epoch"}
     measured = [row for row in rows if row.ratio is not None]
     assert all(row.milliseconds > 0 and row.ratio > 0 and row.pictures_per_second > 0 for row in measured)
-    assert [row.ratio for row in measured if row.contender == "vitlab"] == [1.0] * 4
-    text = page.read_text(encoding="utf-8")
+    base = {"training": "vitlab", "epoch": LOOP}
+    assert all(row.ratio == 1.0 for row in measured if row.contender == base.get(row.part, "vitlab"))
+    text, printed = page.read_text(encoding="utf-8"), capsys.readouterr().out
     for row in rows:
-        assert f"| {' | '.join(row.cells())} |" in text
-    printed = capsys.readouterr().out
+        assert f"| {row.contender} | " in text
+        assert row.cells()[2] in text
     assert "nn.TransformerEncoder" in printed
     assert str(page.name) in printed
     for name in LIBRARIES:
@@ -88,23 +97,92 @@ def test_a_library_that_is_not_there_is_listed(tmp_path, monkeypatch, capsys) ->
     nobody = Contender(
         "nobody", BY_NAME["vitlab"].build, BY_NAME["vitlab"].optimise, lambda work: "", "no-such-library"
     )
-    for module in ("training", ""):
-        monkeypatch.setattr(f"vitlab.bench.{module}".rstrip(".") + ".CONTENDERS", (CONTENDERS[0], nobody))
+    for module in (".peers", ""):
+        monkeypatch.setattr(f"vitlab.bench{module}.CONTENDERS", (CONTENDERS[0], nobody))
     page = tmp_path / "bench.md"
-    bench("training", rounds=1, shapes=("R1",), threads=1, device="cpu", out=tmp_path / "bench", page=page)
+    users = Peers(1, "cpu", tmp_path / "bench", page, rounds=1, shapes=("R1",), settings=("users",), pictures=64)
+    bench(users)
     assert "nobody: not installed (pip install no-such-library)" in capsys.readouterr().out
     assert "not installed (pip install no-such-library) |" in page.read_text(encoding="utf-8")
-    record = json.loads((tmp_path / "bench" / "training-cpu.json").read_text())
+    record = json.loads((tmp_path / "bench" / "peers-r1-cpu.json").read_text())
     assert record["versions"]["no-such-library"] == "not installed"
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"), [({"rounds": 0}, "rounds"), ({"threads": 0}, "threads"), ({"pictures": 63}, "pictures")]
+    ("part", "complaint"),
+    [
+        (Peers(rounds=0), "rounds"),
+        (All(threads=0), "threads"),
+        (Peers(pictures=63), "pictures"),
+        (Peers(shapes=("small",), pictures=1000), "from 1024"),
+        (Peers(settings=()), "users, best"),
+        (Data(pictures=63), "pictures"),
+        (Attention(tokens=(1, 64)), "tokens"),
+        (Attention(heads=3), "3 heads"),
+        (Attention(memory=0.0), "memory"),
+        (Growth(doublings=0), "doublings"),
+        (Growth(device="abacus"), "abacus"),
+    ],
 )
-def test_sizes_that_cannot_be_measured_are_refused(tmp_path, given: dict, complaint: str) -> None:
+def test_what_cannot_be_measured_is_refused(tmp_path, monkeypatch, part: Common, complaint: str) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match=complaint):
-        bench("data", out=tmp_path, page=tmp_path / "bench.md", **given)
+        bench(part)
     assert not list(tmp_path.iterdir())
+
+
+def test_all_passes_on_what_it_is_told(tmp_path) -> None:
+    parts = All(1, "cpu", tmp_path, tmp_path / "page.md", rounds=10).parts()
+    assert [type(part) for part in parts] == [Peers, Attention, Growth, Data]
+    assert {(part.threads, part.device, part.out, part.page) for part in parts} == {
+        (1, "cpu", tmp_path, tmp_path / "page.md")
+    }
+    assert [part.rounds for part in parts] == [10, 5, 2, 2]
+
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def ring_of(work: Work) -> SimpleNamespace:
+    return SimpleNamespace(work=work, device=CPU)
+
+
+def test_the_fastest_setting_is_chosen_and_a_failure_is_told() -> None:
+    seconds = {Setting(): 0.003, Setting("bfloat16"): 0.001, Setting("float32", True): None}
+
+    def make(setting: Setting, manner: str) -> Runner:
+        if setting == Setting("bfloat16", True):
+            raise BadInput("these two do not go together")
+        if seconds[setting] is None:
+            raise RuntimeError("no compiler\nand a long story")
+        return Runner("x", manner, setting, 1, "", lambda: time.sleep(seconds[setting]), lambda _: print)
+
+    chosen, words = choose(make, (*seconds, Setting("bfloat16", True)), ring_of(SHAPES["R4"]))
+    assert chosen == Setting("bfloat16")
+    assert "float32 eager 3" in words
+    assert "float32 compiled: fails (no compiler and a long story)" in words
+    assert "bfloat16 compiled" not in words
+    with pytest.raises(BadInput, match="no compiler"):
+        choose(make, (Setting("float32", True),), ring_of(SHAPES["R4"]))
+
+
+def test_without_a_compiler_nothing_compiled_is_tried(monkeypatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("No working C++ compiler found\nin 3 places")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    assert compiler_trouble.__wrapped__("cpu") == "No working C++ compiler found in 3 places"
+    for trouble, tried in ((None, 4), ("none", 2)):
+        monkeypatch.setattr("vitlab.bench.settings.compiler_trouble", lambda device, trouble=trouble: trouble)
+        assert len(set(candidates(CPU, loop=False))) == tried
+    assert candidates(CUDA, loop=True) == (Setting("bfloat16", False, True),)
+
+
+def test_a_setting_becomes_vitlabs_own() -> None:
+    training = training_of(32, Setting("bfloat16", compiled=True), 7)
+    assert (training.batch, training.epochs, training.precision) == (32, 7, "bfloat16")
+    assert (training.compile, training.graph) == (True, False)
+    assert training_of(32, Setting(recorded=True), 7).graph
 
 
 def test_a_ratio_compares_within_rounds() -> None:
@@ -130,7 +208,7 @@ def test_both_data_paths_give_the_same_pictures(shape: str) -> None:
     data = noise(work, 20)
     card = describe(data, data.train, data.test)
     ours = Normalise(card, torch.device("cpu"))(unit(data.train.pictures))
-    pictures, _ = next(iter(loader(data.train, one_by_one(card, augmented=False), 20, 0)))
+    pictures, _ = next(iter(loader(data.train, one_by_one(card, augmented=False), 20, Loading())))
     # The loader shuffles; noise tells its pictures apart by any pixel.
     order = [int((ours - picture).abs().flatten(1).amax(dim=1).argmin()) for picture in pictures]
     assert sorted(order) == list(range(20))

@@ -227,6 +227,16 @@ def test_the_reports_page_is_what_the_records_say(tmp_path):
                 assert np.abs(np.asarray(a, float) - np.asarray(b, float)).max() <= 2, name
 
 
+def test_the_performance_page_is_what_the_records_say(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    script("update_performance").update(tmp_path)
+    made, kept = (folder / "docs" for folder in (tmp_path, ROOT))
+    assert (made / "performance.md").read_text() == (kept / "performance.md").read_text()
+    charts = {path.name: path.read_bytes() for path in (made / "performance").glob("*")}
+    assert charts == {path.name: path.read_bytes() for path in (kept / "performance").glob("*")}
+
+
 def test_every_link_leads_somewhere():
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):

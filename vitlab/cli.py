@@ -17,7 +17,7 @@ from tyro.conf import Positional
 
 from vitlab import data as data_sets
 from vitlab import lab, recipes
-from vitlab.bench import bench
+from vitlab.bench import PARTS, bench
 from vitlab.check.command import check
 from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
@@ -357,6 +357,8 @@ def main(arguments: list[str] | None = None) -> None:
 def run_verb(words: list[str]) -> None:
     if words and not words[0].startswith("-"):
         choose(words[0], VERBS, "verb")
+    if words[:1] == ["bench"] and len(words) > 1 and not words[1].startswith("-"):
+        choose(words[1], PARTS, "part of bench")
     description = DESCRIPTION + "\n".join(f"  {name}: {recipes.summary(name)}" for name in recipes.names())
     complaint = io.StringIO()
     try:

@@ -1,109 +1,68 @@
-"""The bench verb: vitlab's training step and data path against other libraries and the reports' style, by turns."""
+"""The bench verb: speed and memory, measured by turns in one run, kept as records and shown on one page."""
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import torch
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes
 
 from vitlab.bench.contenders import CONTENDERS
-from vitlab.bench.pipeline import compare_data_paths, compare_epochs
-from vitlab.bench.record import Row, fastest_other, groups, save, table_of, write_page
-from vitlab.bench.shapes import SHAPES, ShapeName
-from vitlab.bench.training import compare_steps
+from vitlab.bench.page import lines_of, write_page
+from vitlab.bench.parts import All, Part
+from vitlab.bench.record import Row, fastest_other, groups, save, table_of
 from vitlab.console import terminal
 from vitlab.engine.run import describe_environment
-from vitlab.errors import BadInput
 from vitlab.lab import find_device
+from vitlab.settings import kinds_of
 
-What = Literal["training", "data", "epoch", "all"]
 console = terminal()
+PARTS = tuple(name.lower() for name in kinds_of(Part))
+WIDE = 130  # letters that a table needs
 
 
-def bench(
-    what: Positional[What] = "all",
-    /,
-    *,
-    rounds: int = 30,
-    shapes: tuple[ShapeName, ...] = ("R1", "R0", "R4"),
-    pictures: int = 6400,
-    threads: int = 2,
-    device: str = "auto",
-    out: Path = Path("results/bench"),
-    page: Path = Path("docs/bench.md"),
-) -> None:
-    """Measure training step, data path and a whole epoch against other libraries, as ratios in one run.
+def bench(part: OmitSubcommandPrefixes[OmitArgPrefixes[Part]] = All()) -> None:  # noqa: B008 (frozen)
+    """Measure speed and memory, keep the records, and write docs/performance.md from them.
 
     Args:
-        what: The part to measure.
-        rounds: Turns that each contender gets; a ratio is the median over them.
-        shapes: The reports' shapes to train.
-        pictures: Pictures in a pass of the data path and in an epoch.
-        threads: CPU threads that torch may use.
-        device: auto, cpu or cuda.
-        out: Folder of the records.
-        page: The page that is written from the records.
+        part: What to measure; each has its own --help.
     """
-    if rounds < 1 or threads < 1:
-        raise BadInput(f"rounds and threads must be 1 or more, not {rounds} and {threads}")
-    if not 64 <= pictures <= 10_000:
-        raise BadInput(f"pictures must be from 64, one batch, to 10000, the embedded digits, not {pictures}")
-    where, before = find_device(device), torch.get_num_threads()
-    torch.set_num_threads(threads)
+    where, before = find_device(part.device), torch.get_num_threads()
+    part.check(where.type)
+    torch.set_num_threads(part.threads)
     try:
-        rows = [row for group in measure(what, rounds, shapes, where, pictures) for row in show(group)]
+        for name, config, runs in part.measure(where, tell):
+            path = save(record_of(name, config | {"threads": part.threads}, where), runs, part.out)
+            write_page(part.out, part.page)
+            show(name, runs)
+            console.print(f"{path} and {part.page} written\n", markup=False)
     finally:
         torch.set_num_threads(before)
-    around = describe_environment(where)
-    record = {
-        "name": f"{what}-{where.type}",
-        "command": around["command"],
-        "device": around["device"],
-        "date": around["date"],
-        "versions": around["versions"] | versions(),
-        "config": {
-            "rounds": rounds,
-            "threads": threads,
-            "pictures": pictures,
-            "shapes": {name: str(SHAPES[name]) for name in shapes},
-            "settings": {name: asdict(SHAPES[name]) for name in shapes},
-        },
-    }
-    path = save(record, rows, out)
-    write_page(out, page)
-    console.print(f"{path} and {page} written", markup=False)
 
 
-def measure(
-    what: What, rounds: int, shapes: tuple[ShapeName, ...], device: torch.device, pictures: int
-) -> Iterator[list[Row]]:
-    """The rows of each comparison as soon as it is done."""
-    if what in ("training", "all"):
-        for name in shapes:
-            yield compare_steps(SHAPES[name], rounds, device)
-    if what in ("data", "all"):
-        for work in {SHAPES[name].picture: SHAPES[name] for name in shapes}.values():
-            yield compare_data_paths(work, passes(rounds), device, pictures)
-    if what in ("epoch", "all"):
-        yield compare_epochs(passes(rounds), device, pictures)
+def tell(words: str) -> None:
+    console.print(words, markup=False)
 
 
-def passes(rounds: int) -> int:
-    """A pass over thousands of pictures is steadier than a few steps, so it needs fewer turns."""
-    return -(-rounds // 5)
+def record_of(name: str, config: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """A record without its runs."""
+    around = describe_environment(device)
+    kept = {key: around[key] for key in ("command", "device", "date")}
+    return {"name": name} | kept | {"versions": around["versions"] | versions(), "config": config}
 
 
-def show(rows: list[Row]) -> list[Row]:
-    for (part, work), group in groups(rows).items():
-        console.print(table_of(part, work, group))
-        for row in group:
-            if row.ratio is None:
-                console.print(f"{row.contender}: {row.note}", markup=False)
-        console.print(f"{fastest_other(group)}\n", markup=False)
-    return rows
+def show(name: str, runs: list[Any]) -> None:
+    """A comparison as tables, curves as what they come to."""
+    if isinstance(runs[0], Row):
+        for group in groups(runs).values():
+            console.print(table_of(group), width=max(console.width, WIDE))
+            for row in group:
+                if row.ratio is None:
+                    tell(f"{row.contender}: {row.note}")
+            tell(f"{fastest_other(group)}\n")
+        return
+    for line in lines_of(name, [asdict(run) for run in runs]):
+        tell(line)
 
 
 def versions() -> dict[str, str]:

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.bench.reports import ReportTransformer
+from vitlab.bench.settings import DECAY, RATE
 from vitlab.bench.shapes import Work
 from vitlab.engine.optimisers import AdamW
 from vitlab.foreign import foreign
 
-RATE, DECAY = 1e-3, 0.05
+LIBRARY = "vitlab"
+REPORTS = "the reports' style"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Contender:
     optimise: Callable[[nn.Module], torch.optim.Optimizer]
     note: Callable[[Work], str]
     package: str = "torch"  # what must be installed
+    tuned: bool = True  # also run at its best setting
 
     @property
     def module(self) -> str:
@@ -39,6 +42,7 @@ class TorchEncoder(nn.Module):
 
     def __init__(self, work: Work):
         super().__init__()
+        self.mean = work.reads == "mean"
         self.patches = nn.Conv2d(work.picture.channels, work.width, work.patch, stride=work.patch)
         self.token = nn.Parameter(torch.zeros(1, 1, work.width)) if work.class_token else None
         self.positions = nn.Parameter(torch.randn(1, work.tokens, work.width) * 0.02)
@@ -53,7 +57,8 @@ class TorchEncoder(nn.Module):
         tokens = self.patches(pictures).flatten(2).transpose(1, 2)
         if self.token is not None:
             tokens = torch.cat([self.token.expand(len(tokens), -1, -1), tokens], dim=1)
-        return self.logits(self.encoder(tokens + self.positions)[:, 0])
+        tokens = self.encoder(tokens + self.positions)
+        return self.logits(tokens.mean(dim=1) if self.mean else tokens[:, 0])
 
 
 class LogitsOf(nn.Module):
@@ -124,7 +129,7 @@ def plain_adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def fused_adamw(model: nn.Module) -> torch.optim.Optimizer:
-    """What transformers' Trainer takes by default."""
+    """What transformers' Trainer takes by default, and every library at its best."""
     return torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
 
 
@@ -137,14 +142,14 @@ def plain_adam(model: nn.Module) -> torch.optim.Optimizer:
 
 
 CONTENDERS = (
-    Contender("vitlab", build_vitlab, lambda model: AdamW(RATE, DECAY).build(model)[0], lambda work: ""),
+    Contender(LIBRARY, build_vitlab, lambda model: AdamW(RATE, DECAY).build(model)[0], lambda work: ""),
     Contender(
         "vit-pytorch", build_lucidrains, plain_adamw, package="vit-pytorch",
         note=lambda work: "no bias on q, k, v; two more norms at the patches; explicit softmax" + pre_norm(work),
     ),
     Contender(
         "timm", build_timm, timm_adamw, package="timm",
-        note=lambda work: "fused attention" + ("" if work.class_token else "; reads the mean") + pre_norm(work),
+        note=lambda work: "fused attention" + "; reads the mean" * (work.reads == "first token") + pre_norm(work),
     ),
     Contender(
         "transformers", build_transformers, fused_adamw, package="transformers",
@@ -152,8 +157,8 @@ CONTENDERS = (
     ),
     Contender("nn.TransformerEncoder", TorchEncoder, plain_adamw, lambda work: "batch_first"),
     Contender(
-        "the reports' style", ReportTransformer, plain_adam,
-        lambda work: "a list of single heads, explicit softmax, no bias on q, k, v; Adam",
+        REPORTS, ReportTransformer, plain_adam, tuned=False,
+        note=lambda work: "a list of single heads, explicit softmax, no bias on q, k, v; Adam",
     ),
 )  # fmt: skip
 

@@ -1,33 +1,31 @@
-"""The data path, from stored uint8 pictures to a normalised float batch on the device, and a whole epoch end to end."""
+"""The data path, from stored uint8 pictures to a normalised float batch on the device."""
 
 import random
-import tempfile
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
-from vitlab.bench.contenders import plain_adam
 from vitlab.bench.measure import Call, take_turns
 from vitlab.bench.record import Row
-from vitlab.bench.reports import ReportTransformer, Transform, loader, train_epoch
-from vitlab.bench.shapes import SHAPES, Work
-from vitlab.bench.training import loop_of, never, noise
-from vitlab.data import Sample
+from vitlab.bench.reports import Loading, Transform, loader
+from vitlab.bench.shapes import PADDING, Work
 from vitlab.data.augment import Augment
-from vitlab.data.dataset import DataSet, Part, take
+from vitlab.data.dataset import DataSet, Part
 from vitlab.data.prepared import Card, Normalise, describe, move, unit
 from vitlab.foreign import foreign
 
-PADDING = 4
 AUGMENTS = {"plain": Augment(), "crop and flip": Augment(crop=PADDING, flip=True)}
+LOADINGS = {
+    "cpu": (Loading(), Loading(2), Loading(2, persistent=True)),
+    "cuda": (Loading(4, pinned=True), Loading(8, True, True), Loading(16, True, True)),
+}
 
 
 def compare_data_paths(work: Work, rounds: int, device: torch.device, count: int) -> list[Row]:
@@ -38,9 +36,8 @@ def compare_data_paths(work: Work, rounds: int, device: torch.device, count: int
     for kind, augment in AUGMENTS.items():
         transform = one_by_one(card, bool(augment.crop))
         calls: dict[str, Call] = {"vitlab": batched(data.train, card, augment, work.batch, device)}
-        for workers in (0, 2):
-            loaded = loader(data.train, transform, work.batch, workers)
-            calls[f"DataLoader, {workers} workers"] = reading(loaded, device)
+        for loading in LOADINGS[device.type]:
+            calls[f"DataLoader, {loading}"] = reading(loader(data.train, transform, work.batch, loading), device)
         timings = take_turns(calls, rounds, 1, device)
         seen = count // work.batch * work.batch
         for name, timing in timings.items():
@@ -48,6 +45,13 @@ def compare_data_paths(work: Work, rounds: int, device: torch.device, count: int
             row = Row(f"data, {kind}", str(work.picture), name, note=note)
             rows.append(row.timed(timing, timings["vitlab"], seen))
     return rows
+
+
+def noise(work: Work, count: int) -> DataSet:
+    """Random pictures: how long a step takes does not depend on what is on them."""
+    shape = (count, work.picture.channels, work.picture.height, work.picture.width)
+    part = Part(torch.randint(0, 256, shape, dtype=torch.uint8), torch.arange(count) % work.classes)
+    return DataSet("noise", tuple(map(str, range(work.classes))), part, part)
 
 
 def batched(part: Part, card: Card, augment: Augment, batch: int, device: torch.device) -> Call:
@@ -70,43 +74,6 @@ def reading(batches: DataLoader[Any], device: torch.device) -> Call:
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             for pictures, labels in batches:
                 pictures.to(device), labels.to(device)
-
-    return run
-
-
-def compare_epochs(rounds: int, device: torch.device, count: int) -> list[Row]:
-    """R1 from pictures to weights: the report's loader, model and loop against vitlab's, on the embedded digits."""
-    work, sample = SHAPES["R1"], Sample().load(Path())
-    data = DataSet(sample.name, sample.classes, take(sample.train, count), sample.test)
-    card = describe(data, data.train, Part(data.train.pictures[:0], data.train.labels[:0]))
-    calls: dict[str, Call] = {}
-    for workers in (0, 2):
-        model = ReportTransformer(work, nn.ReLU).to(device).train()
-        batches = loader(data.train, one_by_one(card, augmented=False), work.batch, workers)
-        calls[f"the reports' style, {workers} workers"] = epoch_of(model, batches, device)
-    with tempfile.TemporaryDirectory() as folder:
-        # One epoch more than will be run, so that no round ends in the run's last checkpoint.
-        loop = loop_of(work, work.settings("relu"), data, Path(folder), device=device, epochs=rounds + 2)
-        calls = {"vitlab": lambda: loop.train_epoch(never)} | calls
-        timings = take_turns(calls, rounds, 1, device)
-    counts = [sum(p.numel() for p in m.parameters()) for m in (loop.session.network, model)]
-    seen = count // work.batch * work.batch
-    rows = []
-    for name, timing in timings.items():
-        own = name == "vitlab"
-        note = "the loop, clipping, metrics" if own else f"{transforms_used()}, single heads, Adam, .item() each step"
-        row = Row("epoch", "R1", name, parameters=counts[not own], note=note)
-        rows.append(row.timed(timing, timings["vitlab"], seen))
-    return rows
-
-
-def epoch_of(model: nn.Module, batches: DataLoader[Any], device: torch.device) -> Call:
-    optimiser = plain_adam(model)
-
-    def run() -> None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=DeprecationWarning)
-            train_epoch(model, optimiser, batches, device)
 
     return run
 

@@ -1,4 +1,4 @@
-"""What a benchmark leaves: a record in results/bench, and docs/bench.md written anew from all the records there."""
+"""What a comparison leaves: rows of a record in results/bench, as a table on the terminal and on the page."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -8,10 +8,14 @@ from typing import Any
 from rich.table import Table
 
 from vitlab.bench.measure import Timing
-from vitlab.engine.storage import read_json, write, write_json
+from vitlab.bench.points import Point
+from vitlab.bench.settings import MANNERS
+from vitlab.engine.storage import make_folder, write_json
 
-HEADINGS = {"training": "per step", "data": "per pass", "epoch": "per epoch"}
-COLUMNS = ("contender", "ms", "fastest", "ratio", "gradients", "pictures/s", "parameters", "note")
+HEADINGS = {"training": "training step", "data": "pass over the data", "epoch": "epoch"}
+COLUMNS = (
+    "contender", "setting", "ms", "fastest", "ratio", "to the loop", "gradients", "pictures/s", "parameters", "note",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,9 @@ class Row:
     pictures_per_second: float | None = None
     parameters: int | None = None
     note: str = ""
+    manner: str = "users"  # or best
+    setting: str = ""
+    loop_ratio: float | None = None  # to vitlab's whole loop
 
     def timed(self, timing: Timing, base: Timing, pictures: int) -> "Row":
         """The row with its figures; `base` is vitlab's timing, `pictures` what one call reads."""
@@ -47,100 +54,90 @@ class Row:
         )
 
     def cells(self) -> tuple[str, ...]:
-        if self.milliseconds is None:
-            return (self.contender, *[""] * (len(COLUMNS) - 2), self.note)
         return (
             self.contender,
-            f"{self.milliseconds:,.2f}",
-            f"{self.fastest:,.2f}",
-            f"{self.ratio:.2f}",
-            "" if self.gradients_ratio is None else f"{self.gradients_ratio:.2f}",
-            f"{self.pictures_per_second:,.0f}",
-            "" if self.parameters is None else f"{self.parameters:,}",
+            self.setting,
+            shown(self.milliseconds, ",.2f"),
+            shown(self.fastest, ",.2f"),
+            shown(self.ratio, ".2f"),
+            shown(self.loop_ratio, ".2f") if self.part != "epoch" else "",
+            shown(self.gradients_ratio, ".2f"),
+            shown(self.pictures_per_second, ",.0f"),
+            shown(self.parameters, ","),
             self.note,
         )
+
+
+def shown(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def missing(part: str, work: str, contender: str, package: str) -> Row:
     return Row(part, work, contender, note=f"not installed (pip install {package})")
 
 
+def rival(rows: Iterable[Row]) -> Row | None:
+    """The fastest that is not vitlab."""
+    others = [row for row in rows if row.ratio and not row.contender.startswith("vitlab")]
+    return min(others, key=lambda row: row.ratio or 0.0) if others else None
+
+
 def fastest_other(rows: list[Row]) -> str:
     """The nearest rival of vitlab in a group, in words."""
-    others = [(row.ratio, row.contender) for row in rows if row.ratio and not row.contender.startswith("vitlab")]
-    if not others:
+    found = rival(rows)
+    if found is None:
         return "Nobody else is installed."
-    ratio, name = min(others)
-    return f"Fastest of the others: {name}, at {ratio:.2f} times vitlab's time."
+    loop = (
+        f", {found.loop_ratio:.2f} times that of its whole loop" if found.loop_ratio and found.part != "epoch" else ""
+    )
+    return f"Fastest of the others: {found.contender}, at {found.ratio:.2f} times vitlab's time{loop}."
 
 
-def groups(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    """The rows of each piece of work, in the order they were measured."""
-    found: dict[tuple[str, str], list[Row]] = {}
+def groups(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
+    """The rows of each piece of work in each manner, in the order they were measured."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.part, row.work), []).append(row)
+        found.setdefault((row.part, row.work, row.manner), []).append(row)
     return found
 
 
-def title(part: str, work: str) -> str:
-    return f"{part}, {work}: {HEADINGS[part.partition(',')[0]]}"
+def title(part: str, work: str, manner: str) -> str:
+    kind, _, way = part.partition(", ")
+    words = [HEADINGS[kind], way, "" if kind == "data" else MANNERS[manner]]
+    return f"{work}: " + ", ".join(word for word in words if word)
 
 
-def table_of(part: str, work: str, rows: list[Row]) -> Table:
+def filled(rows: list[Row]) -> list[int]:
+    """The places of the columns in which some row has something."""
+    return [place for place in range(len(COLUMNS)) if any(row.cells()[place] for row in rows)]
+
+
+def table_of(rows: list[Row]) -> Table:
     """A group of rows for the terminal, where a line has no room for the notes."""
-    table = Table(title=title(part, work), title_justify="left", box=None, pad_edge=False, header_style="bold")
-    shown = [place for place, column in enumerate(COLUMNS) if column not in ("fastest", "note")]
-    for place in shown:
-        table.add_column(COLUMNS[place], justify="right" if place else "left", no_wrap=True)
+    first = rows[0]
+    heading = title(first.part, first.work, first.manner)
+    table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    places = [place for place in filled(rows) if COLUMNS[place] not in ("fastest", "note")]
+    for place in places:
+        table.add_column(COLUMNS[place], justify="left" if place < 2 else "right", no_wrap=True)
     for row in rows:
         if row.ratio is not None:
-            cells = row.cells()
-            table.add_row(*(cells[place] for place in shown))
+            table.add_row(*(row.cells()[place] for place in places))
     return table
 
 
-def save(record: dict[str, Any], rows: list[Row], out: Path) -> Path:
+def markdown(rows: list[Row]) -> list[str]:
+    """A group of rows as the lines of a Markdown table."""
+    places = filled(rows)
+    names = [COLUMNS[place] for place in places]
+    marks = ["---" if name in ("contender", "setting", "note") else "---:" for name in names]
+    lines = [f"| {' | '.join(names)} |", f"|{'|'.join(marks)}|"]
+    return lines + [f"| {' | '.join(row.cells()[place] for place in places)} |" for row in rows]
+
+
+def save(record: dict[str, Any], runs: Iterable[Row | Point], out: Path) -> Path:
     """Write the record under its name."""
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     path = out / f"{record['name']}.json"
-    write_json(path, record | {"runs": [asdict(row) for row in rows]})
+    write_json(path, record | {"runs": [asdict(run) for run in runs]})
     return path
-
-
-def write_page(out: Path, page: Path) -> None:
-    """Write the page anew from every record in `out`."""
-    records = [read_json(path) for path in sorted(out.glob("*.json"))]
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write(page, "\n".join([OPENING, *(section(record) for record in records)]).encode())
-
-
-OPENING = """# Benchmarks
-
-Written by `vitlab bench` from the records in results/bench; change the code, not this page.
-
-All contenders of a table were measured by turns in one run, on the same shape and batch, in float32, in training mode
-without dropout. *ms* is the median over the rounds and *fastest* the best round. *ratio* is the median of the rounds'
-own ratios to vitlab: above 1 means slower than vitlab. *gradients* is the same ratio for the step without its
-optimiser. Each library is used as its documents say; a note tells where it cannot do the very same work. Part of
-vitlab's lead is work it leaves out: the last block's MLP runs only for the tokens that the head reads, which changes
-no output.
-"""
-
-
-def section(record: dict[str, Any]) -> str:
-    """One record as Markdown."""
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    lines = [
-        f"## {record['name']}",
-        "",
-        f"`{record['command']}`, {record['date'][:10]}, on {record['device']}, {record['config']['threads']} threads, "
-        f"{record['config']['rounds']} rounds ({versions}).",
-        "",
-        *(f"- {name}: {words}" for name, words in record["config"]["shapes"].items()),
-        "",
-    ]
-    for (part, work), rows in groups(Row(**run) for run in record["runs"]).items():
-        lines += [f"### {title(part, work)}", "", f"| {' | '.join(COLUMNS)} |"]
-        lines += ["|---|" + "---:|" * (len(COLUMNS) - 2) + "---|"]
-        lines += [f"| {' | '.join(row.cells())} |" for row in rows] + ["", fastest_other(rows), ""]
-    return "\n".join(lines)

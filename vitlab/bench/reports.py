@@ -1,6 +1,7 @@
 """The reports' own style, as the yardstick: a module per head, explicit softmax, pictures transformed one by one."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,12 +30,12 @@ class ReportHead(nn.Module):
 
 
 class ReportBlock(nn.Module):
-    def __init__(self, work: Work, activation: type[nn.Module]):
+    def __init__(self, work: Work):
         super().__init__()
         self.before = work.norm == "before"
         self.heads = nn.ModuleList(ReportHead(work.width, work.width // work.heads) for _ in range(work.heads))
         self.project = nn.Linear(work.width, work.width)
-        self.feed = nn.Sequential(nn.Linear(work.width, work.hidden), activation(), nn.Linear(work.hidden, work.width))
+        self.feed = nn.Sequential(nn.Linear(work.width, work.hidden), nn.GELU(), nn.Linear(work.hidden, work.width))
         self.first_norm, self.second_norm = nn.LayerNorm(work.width), nn.LayerNorm(work.width)
 
     def attend(self, tokens: Tensor) -> Tensor:
@@ -49,15 +50,15 @@ class ReportBlock(nn.Module):
 
 
 class ReportTransformer(nn.Module):
-    """Unfold and Linear, blocks, and the first token's logits."""
+    """Unfold and Linear, blocks, and the logits of the first token or of the mean."""
 
-    def __init__(self, work: Work, activation: type[nn.Module] = nn.GELU):
+    def __init__(self, work: Work):
         super().__init__()
-        self.patch = work.patch
+        self.patch, self.mean = work.patch, work.reads == "mean"
         self.embed = nn.Linear(work.pixels, work.width)
         self.token = nn.Parameter(torch.randn(1, 1, work.width)) if work.class_token else None
         self.positions = nn.Parameter(torch.randn(1, work.tokens, work.width) * 0.02)
-        self.blocks = nn.Sequential(*(ReportBlock(work, activation) for _ in range(work.depth)))
+        self.blocks = nn.Sequential(*(ReportBlock(work) for _ in range(work.depth)))
         self.norm = nn.LayerNorm(work.width)
         self.logits = nn.Linear(work.width, work.classes)
 
@@ -66,7 +67,8 @@ class ReportTransformer(nn.Module):
         tokens = self.embed(cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2))
         if self.token is not None:
             tokens = torch.cat([self.token.expand(len(tokens), -1, -1), tokens], dim=1)
-        return self.logits(self.norm(self.blocks(tokens + self.positions)))[:, 0]
+        logits = self.logits(self.norm(self.blocks(tokens + self.positions)))
+        return logits.mean(dim=1) if self.mean else logits[:, 0]
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
@@ -84,24 +86,35 @@ class Pictures(Dataset[tuple[Tensor, int]]):
         return self.transform(Image.fromarray(self.arrays[place])), int(self.labels[place])
 
 
-def loader(part: Part, transform: Transform, batch: int, workers: int) -> DataLoader[Any]:
-    return DataLoader(Pictures(part, transform), batch, shuffle=True, drop_last=True, num_workers=workers)
+@dataclass(frozen=True)
+class Loading:
+    """How a DataLoader is told to load."""
+
+    workers: int = 0
+    persistent: bool = False  # workers stay from epoch to epoch
+    pinned: bool = False  # in memory that a GPU can fetch from by itself
+
+    def __str__(self) -> str:
+        return f"{self.workers} {'lasting ' * self.persistent}workers{', pinned' * self.pinned}"
 
 
-def train_epoch(
-    model: nn.Module, optimiser: torch.optim.Optimizer, batches: DataLoader[Any], device: torch.device
-) -> float:
+def loader(part: Part, transform: Transform, batch: int, loading: Loading) -> DataLoader[Any]:
+    return DataLoader(
+        Pictures(part, transform), batch, shuffle=True, drop_last=True, num_workers=loading.workers,
+        persistent_workers=loading.persistent, pin_memory=loading.pinned,
+    )  # fmt: skip
+
+
+Learn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # pictures, labels → loss, logits
+
+
+def train_epoch(learn: Learn, batches: DataLoader[Any], device: torch.device) -> float:
     """One epoch as the reports write it, loss and accuracy read at every step; returns the accuracy."""
-    criterion = nn.CrossEntropyLoss()
     right, seen, running = 0, 0, 0.0
     for batch in batches:
         pictures, labels = (tensor.to(device) for tensor in batch)
-        logits = model(pictures)
-        loss = criterion(logits, labels)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        right += (logits.argmax(dim=1) == labels).sum().item()
+        loss, logits = learn(pictures, labels)
+        right += int((logits.argmax(dim=1) == labels).sum())
         seen += len(labels)
         running += loss.item()
     return right / max(seen, 1)

@@ -1,15 +1,19 @@
-"""The three shapes of the reports: the work that every contender is given alike."""
+"""The shapes: the work that every contender is given alike."""
 
 from dataclasses import dataclass
 from typing import Literal
 
+from vitlab.data.augment import Augment
 from vitlab.model import Shape, ViT
 from vitlab.model.attention import Softmax
 from vitlab.model.blocks import Block
-from vitlab.model.heads import ClassToken, FirstToken
+from vitlab.model.heads import ClassToken, FirstToken, Head, Mean
 from vitlab.model.tokens import ConvPatches
 
-ShapeName = Literal["R1", "R0", "R4"]
+ShapeName = Literal["R1", "R0", "R4", "tiny", "small"]
+Reads = Literal["class token", "first token", "mean"]
+PADDING = 4
+HEADS: dict[Reads, type[Head]] = {"class token": ClassToken, "first token": FirstToken, "mean": Mean}
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,14 @@ class Work:
     heads: int
     hidden: int
     norm: Literal["before", "after"]
-    class_token: bool
+    reads: Reads
     classes: int = 10
     batch: int = 64
+    pictures: int = 6400  # in an epoch
+
+    @property
+    def class_token(self) -> bool:
+        return self.reads == "class token"
 
     @property
     def patches(self) -> int:
@@ -41,15 +50,20 @@ class Work:
         """Numbers in a flattened patch."""
         return self.picture.channels * self.patch**2
 
-    def settings(self, activation: Literal["gelu", "relu"] = "gelu") -> ViT:
+    @property
+    def augment(self) -> Augment:
+        """What an epoch does to its pictures: colour ones are cropped and flipped, as all their users do."""
+        return Augment(crop=PADDING, flip=True) if self.picture.channels == 3 else Augment()
+
+    def settings(self) -> ViT:
         """The shape as vitlab's own settings."""
         return ViT(
             width=self.width,
             depth=self.depth,
             tokens=ConvPatches(self.patch),
             attention=Softmax(heads=self.heads),
-            block=Block(norm=self.norm, mlp=self.hidden / self.width, activation=activation),
-            head=ClassToken() if self.class_token else FirstToken(),
+            block=Block(norm=self.norm, mlp=self.hidden / self.width),
+            head=HEADS[self.reads](),
         )
 
     def __str__(self) -> str:
@@ -60,9 +74,21 @@ class Work:
         )
 
 
-# R0 states neither width nor depth: 64 and 4 are vitlab's choice.
+DIGIT, COLOUR = Shape(1, 28, 28), Shape(3, 32, 32)
+# R0 states neither width nor depth: 64 and 4 are vitlab's choice. R4's step takes long, so its epoch is short.
 SHAPES: dict[ShapeName, Work] = {
-    "R1": Work("R1", Shape(1, 28, 28), 7, width=32, depth=3, heads=4, hidden=128, norm="before", class_token=False),
-    "R0": Work("R0", Shape(1, 28, 28), 7, width=64, depth=4, heads=4, hidden=256, norm="after", class_token=True),
-    "R4": Work("R4", Shape(3, 32, 32), 4, width=128, depth=6, heads=8, hidden=512, norm="after", class_token=True),
-}
+    "R1": Work("R1", DIGIT, 7, width=32, depth=3, heads=4, hidden=128, norm="before", reads="first token"),
+    "R0": Work("R0", DIGIT, 7, width=64, depth=4, heads=4, hidden=256, norm="after", reads="class token"),
+    "R4": Work(
+        "R4", COLOUR, 4, width=128, depth=6, heads=8, hidden=512, norm="after", reads="class token", pictures=1280
+    ),
+    "tiny": Work(
+        "tiny", COLOUR, 4, width=128, depth=6, heads=8, hidden=512, norm="before", reads="mean",
+        batch=1024, pictures=50_000,
+    ),
+    "small": Work(
+        "small", COLOUR, 4, width=384, depth=12, heads=6, hidden=1536, norm="before", reads="mean",
+        batch=1024, pictures=50_000,
+    ),
+}  # fmt: skip
+FOR_DEVICE: dict[str, tuple[ShapeName, ...]] = {"cpu": ("R1", "R0", "R4"), "cuda": ("tiny", "small")}

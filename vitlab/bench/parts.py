@@ -1,0 +1,189 @@
+"""What can be measured: each part is its settings, read from the command line, and a way to measure."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+
+from vitlab.bench.attention import AttentionCosts, Limits
+from vitlab.bench.growth import BASES, measure_growth
+from vitlab.bench.peers import compare_peers, passes
+from vitlab.bench.pipeline import compare_data_paths
+from vitlab.bench.points import Point
+from vitlab.bench.record import Row
+from vitlab.bench.settings import Manner, compiler_trouble, growth_setting
+from vitlab.bench.shapes import FOR_DEVICE, SHAPES, ShapeName, Work
+from vitlab.errors import BadInput
+
+Count = Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
+Gigabytes = Annotated[float | None, tyro.conf.arg(metavar="GB", help_behavior_hint="")]
+Counts = Annotated[tuple[int, ...], tyro.conf.arg(metavar="COUNT…", help_behavior_hint="")]
+Shapes = Annotated[tuple[ShapeName, ...], tyro.conf.arg(help_behavior_hint="")]
+Tell = Callable[[str], object]
+Measured = tuple[str, dict[str, Any], list[Row] | list[Point]]  # name of the record, its config, its rows or points
+DIGITS = 10_000  # pictures that are embedded
+
+
+@dataclass(frozen=True)
+class Common:
+    """What every part is told."""
+
+    threads: int = 2  # CPU threads that torch may use
+    device: Annotated[str, tyro.conf.arg(metavar="DEVICE")] = "auto"  # auto, cpu or cuda
+    out: Path = Path("results/bench")  # folder of the records
+    page: Path = Path("docs/performance.md")  # the page that is written from the records
+
+    def check(self, device: str) -> None:
+        """Refuse what cannot be measured, before anything is."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if (
+                field.name in ("threads", "rounds", "doublings", "batch", "width", "heads")
+                and value is not None
+                and value < 1
+            ):
+                raise BadInput(f"{field.name} must be 1 or more, not {value}")
+
+    def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Peers(Common):
+    """A training step and an epoch of vitlab against timm, vit-pytorch, transformers and nn.TransformerEncoder."""
+
+    rounds: int = 30  # turns that each contender gets; a ratio is the median over them
+    shapes: Shapes = ()  # models to train; left out, R1 R0 R4 on a CPU, tiny and small on a GPU
+    settings: tuple[Manner, ...] = ("users", "best")  # users: as its users run it; best: the fastest setting
+    pictures: Count = None  # pictures in an epoch; left out, as many as the shape says
+
+    def check(self, device: str) -> None:
+        super().check(device)
+        if not self.settings:
+            raise BadInput("settings must name users, best or both")
+        for work in self.works(device):
+            most = DIGITS if work.picture.channels == 1 else 1_000_000
+            if not work.batch <= work.pictures <= most:
+                raise BadInput(f"pictures must be from {work.batch}, one batch, to {most}, not {work.pictures}")
+
+    def works(self, device: str) -> list[Work]:
+        found = [SHAPES[name] for name in self.shapes or FOR_DEVICE[device]]
+        return found if self.pictures is None else [replace(work, pictures=self.pictures) for work in found]
+
+    def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
+        trouble = compiler_trouble(device.type) if "best" in self.settings else None
+        if trouble:
+            tell(f"compiled settings are left out, as torch.compile does not work here: {trouble}")
+        for work in self.works(device.type):
+            rows = compare_peers(work, self.rounds, device, self.settings, tell)
+            config = {"rounds": self.rounds, "shapes": {work.name: str(work)}, "settings": {work.name: asdict(work)}}
+            config |= {"compiler": trouble or "works"} if "best" in self.settings else {}
+            yield f"peers-{work.name.lower()}-{device.type}", config, rows
+
+
+@dataclass(frozen=True)
+class Attention(Common):
+    """Forward and backward time and peak memory of every kind of attention, from 64 to 16,384 tokens."""
+
+    rounds: int = 15  # turns that each kind gets; fewer, at least 3, where a call takes seconds
+    tokens: Counts = ()  # token counts; left out, 64 128 256 … 16384
+    batch: Count = None  # sequences at once; left out, 1 on a CPU, 64 on a GPU
+    width: int = 64  # features of a token
+    heads: int = 4  # heads, where a kind has them
+    seconds: float = 20.0  # a call expected to take longer is left out
+    memory: Gigabytes = None  # a call expected to take more is left out; left out, 8 on a CPU, 100 on a GPU
+
+    def check(self, device: str) -> None:
+        super().check(device)
+        if self.tokens and min(self.tokens) < 2:
+            raise BadInput(f"tokens must be 2 or more, not {min(self.tokens)}")
+        if self.width % self.heads:
+            raise BadInput(f"{self.heads} heads do not divide a width of {self.width}")
+        if self.seconds <= 0 or (self.memory is not None and self.memory <= 0):
+            raise BadInput("seconds and memory must be more than 0, or nothing could be measured")
+
+    def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
+        on_gpu = device.type == "cuda"
+        counts = tuple(sorted(set(self.tokens))) or tuple(2**power for power in range(6, 15))
+        memory = self.memory or (100.0 if on_gpu else 8.0)
+        costs = AttentionCosts(
+            counts, self.batch or (64 if on_gpu else 1), self.width, self.heads, self.rounds,
+            Limits(self.seconds, memory * 1e9), device,
+        )  # fmt: skip
+        points: list[Point] = []
+        for found in costs.measure():
+            points += found
+            tell(f"{found[0].size:,} tokens: " + ", ".join(map(words_of, found)))
+        config = {
+            "rounds": self.rounds, "tokens": list(counts), "batch": costs.batch, "width": self.width,
+            "heads": self.heads, "precision": "bfloat16" if on_gpu else "float32",
+            "seconds": self.seconds, "memory": memory,
+        }  # fmt: skip
+        yield f"attention-{device.type}", config, points
+
+
+def words_of(point: Point) -> str:
+    if point.milliseconds is None:
+        return f"{point.series} {point.note}"
+    return f"{point.series} {point.milliseconds:,.2f} ms {(point.memory or 0) / 1e6:,.1f} MB"
+
+
+@dataclass(frozen=True)
+class Growth(Common):
+    """One epoch of vitlab's loop while pictures, tokens, width or depth is doubled again and again."""
+
+    rounds: int = 5  # turns that each size gets
+    doublings: int = 4  # times that each is doubled
+
+    def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
+        base = BASES[device.type]
+        tell(f"{self.rounds} rounds of epochs, each doubled {self.doublings} times from {base}")
+        points = measure_growth(base, self.doublings, self.rounds, device)
+        config = {"rounds": self.rounds, "base": asdict(base), "words": str(base)}
+        yield f"growth-{device.type}", config | {"setting": str(growth_setting(device))}, points
+
+
+@dataclass(frozen=True)
+class Data(Common):
+    """Stored pictures to normalised batches: vitlab's batches against a DataLoader, plain and augmented."""
+
+    rounds: int = 6  # passes that each way gets
+    pictures: int = 6400  # pictures in a pass
+
+    def check(self, device: str) -> None:
+        super().check(device)
+        if not 64 <= self.pictures <= 1_000_000:
+            raise BadInput(f"pictures must be from 64, one batch, to 1000000, not {self.pictures}")
+
+    def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
+        rows = []
+        for work in (SHAPES["R1"], SHAPES["R4"]):
+            rows += compare_data_paths(work, self.rounds, device, self.pictures)
+        yield f"data-{device.type}", {"rounds": self.rounds, "pictures": self.pictures, "shapes": {}}, rows
+
+
+@dataclass(frozen=True)
+class All(Common):
+    """All of them, one after the other: about an hour on two cores."""
+
+    rounds: int = 30  # turns that each contender gets; the other parts take fewer, in proportion
+
+    def parts(self) -> list[Common]:
+        common = {field.name: getattr(self, field.name) for field in fields(Common)}
+        few = passes(self.rounds)
+        return [
+            Peers(rounds=self.rounds, **common),
+            Attention(rounds=-(-self.rounds // 2), **common),
+            Growth(rounds=few, **common),
+            Data(rounds=few, **common),
+        ]
+
+    def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
+        for part in self.parts():
+            yield from part.measure(device, tell)
+
+
+Part = Peers | Attention | Growth | Data | All

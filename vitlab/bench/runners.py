@@ -1,0 +1,175 @@
+"""A contender in the ring: its model, optimiser and setting, ready for a step or an epoch."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from vitlab.bench.contenders import REPORTS, Contender, fused_adamw
+from vitlab.bench.loops import Trained, epoch_call, parameters_of, step_call
+from vitlab.bench.measure import Call, take_turns
+from vitlab.bench.reports import Learn, train_epoch
+from vitlab.bench.settings import Manner, Setting, candidates, users_setting
+from vitlab.bench.shapes import Work
+from vitlab.data.words import one_line
+from vitlab.errors import BadInput
+
+LOOP = "vitlab, whole loop"
+TRIALS = 5  # rounds in which the settings of a contender are tried
+LOOP_NOTE = "and gather, augment, normalise, clip, watch the loss, count"
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Where all contenders of one shape meet: the shape, its data, the device, and a folder for vitlab's runs."""
+
+    work: Work
+    trained: Trained
+    device: torch.device
+    folder: Path
+    pictures: Tensor  # a batch already in memory
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One contender in one setting; `epoch` makes a call of a loader, which vitlab's loop has no use for."""
+
+    name: str
+    manner: Manner
+    setting: Setting
+    parameters: int
+    note: str
+    step: Call
+    epoch: Callable[[DataLoader[Any] | None], Call]
+    gradients: Call | None = None  # the step without its optimiser
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}, {self.manner}"
+
+    @property
+    def loads(self) -> bool:
+        """Whether its epoch reads a DataLoader."""
+        return self.name != LOOP
+
+
+Make = Callable[[Setting, Manner], Runner]
+
+
+def enter(ring: Ring, contenders: list[Contender], manner: Manner, tell: Callable[[str], object]) -> list[Runner]:
+    """Every contender in one manner; for the best, each setting is tried first, and compiled code then made anew."""
+    makes: dict[str, Make] = {LOOP: partial(loop_runner, ring)}
+    makes |= {contender.name: partial(library_runner, ring, contender) for contender in contenders}
+    chosen: dict[str, tuple[Setting, str]] = {}
+    for name, make in makes.items():
+        chosen[name] = users_setting(ring.device, name == LOOP), ""
+        if manner == "best":
+            chosen[name] = choose(make, candidates(ring.device, name == LOOP), ring)
+            tell(f"{ring.work.name}, {name}: {chosen[name][0]} ({chosen[name][1]})")
+    return [with_note(makes[name](setting, manner), words) for name, (setting, words) in chosen.items()]
+
+
+def with_note(runner: Runner, words: str) -> Runner:
+    return Runner(**(vars(runner) | {"note": "; ".join(part for part in (runner.note, words) if part)}))
+
+
+def choose(make: Make, tried: tuple[Setting, ...], ring: Ring) -> tuple[Setting, str]:
+    """The fastest of the settings by turns, and what each took, in words; one that fails is named and left out."""
+    calls: dict[str, Call] = {}
+    settings = {str(setting): setting for setting in tried}
+    words = []
+    for name, setting in settings.items():
+        with suppress(BadInput):  # vitlab's loop refuses settings that do not go together
+            try:
+                step = make(setting, "best").step
+                step()
+            except (RuntimeError, TypeError, AttributeError, AssertionError) as problem:  # as compilers fail
+                words.append(f"{name}: fails ({one_line(problem, 60)})")
+            else:
+                calls[name] = step
+    if not calls:
+        raise BadInput(f"nothing works here of {'; '.join(words)}")
+    timings = take_turns(calls, TRIALS, repeats_for(ring.work), ring.device)
+    torch.compiler.reset()
+    base = next(iter(timings.values()))
+    best = min(timings, key=lambda name: timings[name].ratio(base))
+    words = [f"{name} {timing.median * 1e3:,.1f} ms" for name, timing in timings.items()] + words
+    return settings[best], f"tried: {', '.join(words)}"
+
+
+def repeats_for(work: Work) -> int:
+    """Enough steps for a burst that a scheduler's tick does not blur."""
+    return 1 if work.width > 64 else 5
+
+
+def library_runner(ring: Ring, contender: Contender, setting: Setting, manner: Manner) -> Runner:
+    """A library's model on a batch in memory; at its best, any library takes the fused optimiser."""
+    torch.manual_seed(0)
+    model = contender.build(ring.work).to(ring.device).train()
+    fused = manner == "best" and contender.package != "torch"
+    optimiser = (fused_adamw if fused else contender.optimise)(model)
+    mode = "reduce-overhead" if setting.recorded else None
+    forward: Callable[[Tensor], Tensor] = torch.compile(model, mode=mode) if setting.compiled else model
+
+    def loss_of(pictures: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(ring.device.type, torch.bfloat16, enabled=setting.precision == "bfloat16"):
+            logits = forward(pictures)
+        return F.cross_entropy(logits.float(), labels), logits
+
+    def learn(pictures: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        optimiser.zero_grad()
+        loss, logits = loss_of(pictures, labels)
+        loss.backward()
+        optimiser.step()
+        return loss, logits
+
+    def gradients() -> None:
+        model.zero_grad(set_to_none=True)
+        loss_of(ring.pictures, ring.labels)[0].backward()
+
+    return Runner(
+        contender.name,
+        manner,
+        setting,
+        count(model),
+        contender.note(ring.work),
+        lambda: learn(ring.pictures, ring.labels),
+        partial(library_epoch, learn, contender.name == REPORTS, ring.device),
+        gradients if manner == "users" else None,
+    )
+
+
+def count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def library_epoch(learn: Learn, watched: bool, device: torch.device, batches: DataLoader[Any] | None) -> Call:
+    """An epoch over a loader; the reports' style reads loss and accuracy at every step, the libraries' loops do not."""
+    assert batches is not None
+
+    def run() -> None:
+        with warnings.catch_warnings():
+            # The loader forks while torch's threads live; Python 3.12 says so each time.
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            if watched:
+                train_epoch(learn, batches, device)
+                return
+            for pictures, labels in batches:
+                learn(pictures.to(device, non_blocking=True), labels.to(device, non_blocking=True))
+
+    return run
+
+
+def loop_runner(ring: Ring, setting: Setting, manner: Manner) -> Runner:
+    """vitlab's own loop, as `vitlab train` runs it."""
+    loop = ring.trained.loop(setting, ring.folder, ring.device)
+    return Runner(LOOP, manner, setting, parameters_of(loop), LOOP_NOTE, step_call(loop), lambda _: epoch_call(loop))
