@@ -16,7 +16,7 @@ from vitlab.bench.parts import All, Attention, Common, Data, Growth, Peers
 from vitlab.bench.pipeline import Steps, crop, flip, noise, one_by_one, to_tensor
 from vitlab.bench.record import Row, fastest_other, missing
 from vitlab.bench.reports import Loading, loader
-from vitlab.bench.runners import LOOP, Runner, choose
+from vitlab.bench.runners import LOOP, Runner, choose, optimiser_of
 from vitlab.bench.settings import Setting, candidates, compiler_trouble, training_of
 from vitlab.bench.shapes import SHAPES, Work
 from vitlab.data.prepared import Normalise, describe, unit
@@ -59,6 +59,9 @@ def test_contenders_do_the_same_work(contender: Contender, work: Work) -> None:
     held = {id(parameter) for group in optimiser.param_groups for parameter in group["params"]}
     assert held == {id(parameter) for parameter in model.parameters()}
     optimiser.step()
+    best = optimiser_of(contender, model, "best")
+    assert isinstance(best, torch.optim.AdamW)
+    assert all(group["fused"] for group in best.param_groups)
 
 
 def test_a_tiny_run_leaves_records_and_a_page(tmp_path, capsys) -> None:
@@ -69,8 +72,8 @@ def test_a_tiny_run_leaves_records_and_a_page(tmp_path, capsys) -> None:
     bench(Data(pictures=64, **common))
     assert torch.get_num_threads() == threads
     records = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "bench").iterdir()}
-    assert records.keys() == {"peers-r1-cpu", "data-cpu"}
-    peers = records["peers-r1-cpu"]
+    assert records.keys() == {"peers-r1-users-cpu", "data-cpu"}
+    peers = records["peers-r1-users-cpu"]
     assert peers.keys() == {"name", "command", "device", "date", "versions", "config", "runs"}
     assert {"vitlab", "torch", "torchvision", *LIBRARIES} <= peers["versions"].keys()
     assert peers["config"]["settings"]["R1"]["width"] == 32
@@ -104,7 +107,7 @@ def test_a_library_that_is_not_there_is_listed(tmp_path, monkeypatch, capsys) ->
     bench(users)
     assert "nobody: not installed (pip install no-such-library)" in capsys.readouterr().out
     assert "not installed (pip install no-such-library) |" in page.read_text(encoding="utf-8")
-    record = json.loads((tmp_path / "bench" / "peers-r1-cpu.json").read_text())
+    record = json.loads((tmp_path / "bench" / "peers-r1-users-cpu.json").read_text())
     assert record["versions"]["no-such-library"] == "not installed"
 
 
@@ -175,7 +178,8 @@ def test_without_a_compiler_nothing_compiled_is_tried(monkeypatch) -> None:
     for trouble, tried in ((None, 4), ("none", 2)):
         monkeypatch.setattr("vitlab.bench.settings.compiler_trouble", lambda device, trouble=trouble: trouble)
         assert len(set(candidates(CPU, loop=False))) == tried
-    assert candidates(CUDA, loop=True) == (Setting("bfloat16", False, True),)
+    assert candidates(CUDA, loop=False) == (Setting("bfloat16"),)
+    assert candidates(CUDA, loop=True) == (Setting("bfloat16"), Setting("bfloat16", recorded=True))
 
 
 def test_a_setting_becomes_vitlabs_own() -> None:

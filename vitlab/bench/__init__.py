@@ -12,7 +12,9 @@ from vitlab.bench.page import lines_of, write_page
 from vitlab.bench.parts import All, Part
 from vitlab.bench.record import Row, fastest_other, groups, save, table_of
 from vitlab.console import terminal
+from vitlab.data.words import one_line
 from vitlab.engine.run import describe_environment
+from vitlab.errors import BadInput
 from vitlab.lab import find_device
 from vitlab.settings import kinds_of
 
@@ -36,6 +38,8 @@ def bench(part: OmitSubcommandPrefixes[OmitArgPrefixes[Part]] = All()) -> None: 
             write_page(part.out, part.page)
             show(name, runs)
             console.print(f"{path} and {part.page} written\n", markup=False)
+    except torch.OutOfMemoryError as problem:
+        raise BadInput(f"the GPU's memory is too small for this part: {one_line(problem)}") from None
     finally:
         torch.set_num_threads(before)
 

@@ -51,6 +51,7 @@ def mixers(width: int, heads: int) -> dict[str, Callable[[Layout], Mixer]]:
 def forward_and_backward(mixer: Mixer, tokens: Tensor, after: Tensor, bfloat16: bool) -> Call:
     """The gradients of the tokens and of every weight, given that of the output."""
     tokens = tokens.detach().requires_grad_()
+    after = after.bfloat16() if bfloat16 else after
 
     def run() -> None:
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=bfloat16):

@@ -52,8 +52,8 @@ cropped and flipped.
 
 - *each as its users run it*: float32, not compiled, with the optimiser and the loader of the library's documents. (On a
   GPU vitlab's loop takes bfloat16 by itself.)
-- *each at its best setting*: on a CPU the fastest of float32 and bfloat16, compiled and not; on a GPU bfloat16,
-  compiled, with and without CUDA graphs. All are tried first, the note says what they took; then the fused AdamW, and
+- *each at its best setting*: on a CPU the fastest of float32 and bfloat16, compiled and not; on a GPU bfloat16
+  as it is, compiled, and with CUDA graphs. All are tried first, the note says what they took; then the fused AdamW, and
   the DataLoader with the number of workers that is fastest. Compilation is outside the clock.
 - *ms* is the median over the rounds and *fastest* the best round. *ratio* is the median of the rounds' own ratios to
   vitlab: above 1 means slower than vitlab. *vitlab* is its model with its optimiser, doing the same step as the others;

@@ -81,7 +81,8 @@ class Peers(Common):
             rows = compare_peers(work, self.rounds, device, self.settings, tell)
             config = {"rounds": self.rounds, "shapes": {work.name: str(work)}, "settings": {work.name: asdict(work)}}
             config |= {"compiler": trouble or "works"} if "best" in self.settings else {}
-            yield f"peers-{work.name.lower()}-{device.type}", config, rows
+            only = f"-{self.settings[0]}" if len(set(self.settings)) == 1 else ""
+            yield f"peers-{work.name.lower()}{only}-{device.type}", config, rows
 
 
 @dataclass(frozen=True)
@@ -136,12 +137,12 @@ class Growth(Common):
     """One epoch of vitlab's loop while pictures, tokens, width or depth is doubled again and again."""
 
     rounds: int = 5  # turns that each size gets
-    doublings: int = 4  # times that each is doubled
+    doublings: Count = None  # times that each is doubled; left out, 5 on a CPU, 4 on a GPU
 
     def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
-        base = BASES[device.type]
-        tell(f"{self.rounds} rounds of epochs, each doubled {self.doublings} times from {base}")
-        points = measure_growth(base, self.doublings, self.rounds, device)
+        base, doublings = BASES[device.type], self.doublings or (4 if device.type == "cuda" else 5)
+        tell(f"{self.rounds} rounds of epochs, each doubled {doublings} times from {base}")
+        points = measure_growth(base, doublings, self.rounds, device)
         config = {"rounds": self.rounds, "base": asdict(base), "words": str(base)}
         yield f"growth-{device.type}", config | {"setting": str(growth_setting(device))}, points
 

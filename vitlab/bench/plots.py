@@ -31,7 +31,7 @@ def log_log(frames: Sequence[Frame], title: str, about: str, across: str) -> str
     bottom = TOP + TALL
     for place, frame in enumerate(frames):
         left = LEFT + place * wide
-        parts += drawn(frame, (left, (place + 1) * wide - (GAP if len(frames) > 1 else 0)), labels, across)
+        parts += drawn(frame, (left, (place + 1) * wide - GAP), labels, across)
     entries, bottom = legend(labels, bottom + 62)
     return card(bottom + 2, title, [*heading(title, about), *parts, *entries])
 

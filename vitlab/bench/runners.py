@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from vitlab.bench.contenders import REPORTS, Contender, fused_adamw
+from vitlab.bench.contenders import LIBRARY, REPORTS, Contender, fused_adamw
 from vitlab.bench.loops import Trained, epoch_call, parameters_of, step_call
 from vitlab.bench.measure import Call, take_turns
 from vitlab.bench.reports import Learn, train_epoch
@@ -99,7 +99,9 @@ def choose(make: Make, tried: tuple[Setting, ...], ring: Ring) -> tuple[Setting,
     if not calls:
         raise BadInput(f"nothing works here of {'; '.join(words)}")
     timings = take_turns(calls, TRIALS, repeats_for(ring.work), ring.device)
+    calls.clear()
     torch.compiler.reset()
+    torch.cuda.empty_cache()  # where there is a GPU, the next contender has all of its memory
     base = next(iter(timings.values()))
     best = min(timings, key=lambda name: timings[name].ratio(base))
     words = [f"{name} {timing.median * 1e3:,.1f} ms" for name, timing in timings.items()] + words
@@ -115,8 +117,7 @@ def library_runner(ring: Ring, contender: Contender, setting: Setting, manner: M
     """A library's model on a batch in memory; at its best, any library takes the fused optimiser."""
     torch.manual_seed(0)
     model = contender.build(ring.work).to(ring.device).train()
-    fused = manner == "best" and contender.package != "torch"
-    optimiser = (fused_adamw if fused else contender.optimise)(model)
+    optimiser = optimiser_of(contender, model, manner)
     mode = "reduce-overhead" if setting.recorded else None
     forward: Callable[[Tensor], Tensor] = torch.compile(model, mode=mode) if setting.compiled else model
 
@@ -146,6 +147,12 @@ def library_runner(ring: Ring, contender: Contender, setting: Setting, manner: M
         partial(library_epoch, learn, contender.name == REPORTS, ring.device),
         gradients if manner == "users" else None,
     )
+
+
+def optimiser_of(contender: Contender, model: nn.Module, manner: Manner) -> torch.optim.Optimizer:
+    """Its documents' optimiser, or the fused one; vitlab's own is fused already, and spares norms from decay."""
+    own = manner == "users" or contender.name == LIBRARY
+    return contender.optimise(model) if own else fused_adamw(model)
 
 
 def count(model: nn.Module) -> int:

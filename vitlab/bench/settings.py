@@ -38,7 +38,7 @@ def candidates(device: torch.device, loop: bool) -> tuple[Setting, ...]:
     """What is tried for a contender's best; vitlab's loop can also record a step that is not compiled."""
     precisions: tuple[Precision, ...] = ("float32", "bfloat16")
     if device.type == "cuda":
-        found = [Setting("bfloat16", True), Setting("bfloat16", True, True)]
+        found = [Setting("bfloat16"), Setting("bfloat16", True), Setting("bfloat16", True, True)]
         found += [Setting("bfloat16", False, True)] if loop else []
     else:
         found = [Setting(precision, compiled) for precision, compiled in product(precisions, (False, True))]
