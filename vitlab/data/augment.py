@@ -7,15 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from vitlab.data.trivial import trivial
 from vitlab.errors import BadInput
 
 
 @dataclass(frozen=True)
 class Augment:
-    """x ← erase(colour(affine(crop(flip(x))))), each drawn anew for every picture; all off by default."""
+    """x ← erase(colour(affine(trivial(crop(flip(x)))))), each drawn anew for every picture; all off by default."""
 
     flip: bool = False  # mirror half the pictures left to right
     crop: int = 0  # pad by this many pixels and crop back to size at random
+    trivial: bool = False  # one change of 14, of a random strength (Müller & Hutter, 2021)
     rotate: float = 0.0  # turn by up to this many degrees either way
     translate: float = 0.0  # shift by up to this share of the side
     scale: float = 0.0  # grow or shrink by up to this share
@@ -41,6 +43,8 @@ class Augment:
             pictures = torch.where(chosen, pictures.flip(-1), pictures)
         if self.crop:
             pictures = shift(pictures, self.crop, generator)
+        if self.trivial:
+            pictures = trivial(pictures, generator)
         if self.moves:
             pictures = self.affine(pictures, generator)
         if self.colour:
