@@ -14,9 +14,13 @@ from mistaken import MISTAKES, SOUND
 
 import vitlab
 from vitlab.check import check
+from vitlab.engine.loop import in_compiled_parts
 from vitlab.look import inside
 from vitlab.model.attention import Attention
+from vitlab.model.blocks import Block
 from vitlab.model.layout import Grid, Layout
+from vitlab.model.positions import Rotary
+from vitlab.model.tokens import HalvingStem
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,9 +41,14 @@ def test_the_map_is_what_the_fused_kernel_did(kind, dtype, tolerance):
     assert (found - expected).norm() / expected.norm() < tolerance
 
 
-@pytest.mark.parametrize(
-    "extra", [(), ("compile=yes",), ("optimiser=muon", "ema=0.99", "cutmix=1", "mixup=0.8", "erase=0.2")]
-)
+MIXED = ("optimiser=muon", "ema=0.99", "cutmix=1", "mixup=0.8", "erase=0.2")
+LEAN = (
+    "tokens=halving-stem", "patch=4", "filters=yes", "shift=8", "norm_kind=rms", "block.lean=yes", "attention.lean=yes",
+    "qk_norm=yes", "start=zero", "head=mean", "stochastic_depth=0.1", "trivial=yes",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("extra", [(), ("compile=yes",), MIXED, (*MIXED, *LEAN, "compile=yes", "graph=yes")])
 def test_it_learns_there(tmp_path, extra):
     words = ("epochs=4", "batch=100", "patch=7", "width=64", "learning_rate=2e-3", "warmup=0.5", "rotate=0", *extra)
     run = vitlab.train("digits", *words, runs=tmp_path, device="cuda", quiet=True)
@@ -47,6 +56,22 @@ def test_it_learns_there(tmp_path, extra):
     there, here = vitlab.evaluate(run, device="cuda"), vitlab.evaluate(run, device="cpu")
     assert abs(there.accuracy - here.accuracy) < 0.01
     assert run.environment["device"] == torch.cuda.get_device_name()
+
+
+def test_a_compiled_model_is_the_plain_one():
+    """In float32, gradients too: stochastic depth draws other numbers, so that it is off."""
+    model = small_vit(
+        tokens=HalvingStem(4, channels=8), positions=Rotary(table=True), block=Block(shift=4, layer_scale=0.1), depth=3
+    )
+    network, pictures = build(model).cuda().train(), some_pictures(6).cuda()
+    found = []
+    for forward in (network, in_compiled_parts(network)):
+        network.zero_grad()
+        logits = forward(pictures)
+        logits.square().sum().backward()
+        found.append([logits.detach(), *(p.grad.clone() for p in network.parameters())])
+    for plain, compiled in zip(*found, strict=True):
+        torch.testing.assert_close(compiled, plain, rtol=2e-3, atol=2e-4)
 
 
 def test_a_diverging_run_is_noticed_although_the_gpu_is_asked_only_now_and_then(tmp_path):
@@ -81,7 +106,14 @@ def losses_of(run: vitlab.Run) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "extra", [(), ("block.dropout=0.1",), (*DROPPED, "ema=0.9", "clip=0.1", "rotate=10"), ("clip=0", "head=mean")]
+    "extra",
+    [
+        (),
+        ("block.dropout=0.1",),
+        (*DROPPED, "ema=0.9", "clip=0.1", "rotate=10"),
+        ("clip=0", "head=mean"),
+        ("optimiser=muon", "mixup=0.8", "cutmix=1", "mixed=0.7", "label_smoothing=0.1", "ema=0.9"),
+    ],
 )
 def test_a_recorded_step_learns_what_a_plain_one_learns(tmp_path, extra):
     plain = trained(recorded(*extra), tmp_path / "plain", device="cuda")
