@@ -12,10 +12,11 @@ from PIL import Image
 from vitlab.bench import bench
 from vitlab.bench.contenders import CONTENDERS, Contender
 from vitlab.bench.measure import Timing, take_turns
-from vitlab.bench.parts import All, Attention, Common, Data, Growth, Peers
+from vitlab.bench.parts import All, Attention, Common, Data, Growth, Peers, Roofline
 from vitlab.bench.pipeline import Steps, crop, flip, noise, one_by_one, to_tensor
 from vitlab.bench.record import Row, fastest_other, missing
 from vitlab.bench.reports import Loading, loader
+from vitlab.bench.roofline import Bound, kind_of
 from vitlab.bench.runners import LOOP, Runner, choose, optimiser_of
 from vitlab.bench.settings import Setting, candidates, compiler_trouble, training_of
 from vitlab.bench.shapes import SHAPES, Work
@@ -136,11 +137,11 @@ def test_what_cannot_be_measured_is_refused(tmp_path, monkeypatch, part: Common,
 
 def test_all_passes_on_what_it_is_told(tmp_path) -> None:
     parts = All(1, "cpu", tmp_path, tmp_path / "page.md", rounds=10).parts()
-    assert [type(part) for part in parts] == [Peers, Attention, Growth, Data]
+    assert [type(part) for part in parts] == [Peers, Attention, Growth, Data, Roofline]
     assert {(part.threads, part.device, part.out, part.page) for part in parts} == {
         (1, "cpu", tmp_path, tmp_path / "page.md")
     }
-    assert [part.rounds for part in parts] == [10, 5, 2, 2]
+    assert [part.rounds for part in parts] == [10, 5, 2, 2, 2]
 
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -154,17 +155,14 @@ def test_the_fastest_setting_is_chosen_and_a_failure_is_told() -> None:
     seconds = {Setting(): 0.003, Setting("bfloat16"): 0.001, Setting("float32", True): None}
 
     def make(setting: Setting, manner: str) -> Runner:
-        if setting == Setting("bfloat16", True):
-            raise BadInput("these two do not go together")
         if seconds[setting] is None:
             raise RuntimeError("no compiler\nand a long story")
         return Runner("x", manner, setting, 1, "", lambda: time.sleep(seconds[setting]), lambda _: print)
 
-    chosen, words = choose(make, (*seconds, Setting("bfloat16", True)), ring_of(SHAPES["R4"]))
+    chosen, words = choose(make, tuple(seconds), ring_of(SHAPES["R4"]))
     assert chosen == Setting("bfloat16")
     assert "float32 eager 3" in words
     assert "float32 compiled: fails (no compiler and a long story)" in words
-    assert "bfloat16 compiled" not in words
     with pytest.raises(BadInput, match="no compiler"):
         choose(make, (Setting("float32", True),), ring_of(SHAPES["R4"]))
 
@@ -235,3 +233,36 @@ def test_torchvision_is_used_where_it_is_installed() -> None:
     data = noise(work, 10)
     transform = one_by_one(describe(data, data.train, data.test), augmented=True)
     assert type(transform).__module__.startswith("torchvision" if find_spec("torchvision") else "vitlab")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("nvjet_sm90_tst_192x192_64x4_1x2_h_bz_coopB_TNN", "products"),
+        ("void cublasLt::splitKreduce_kernel<32, 16>", "products"),
+        ("aten::addmm", "products"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16", "attention"),
+        ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>", "attention"),
+        ("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc", "convolutions"),
+        ("aten::mkldnn_convolution", "convolutions"),
+        ("triton_red_fused_convolution_backward_native_group_norm_5", "memory"),
+        ("void at::native::vectorized_elementwise_kernel<8>", "memory"),
+    ],
+)
+def test_kernels_are_told_apart_by_their_names(kernel: str, kind: str) -> None:
+    assert kind_of(kernel) == kind
+
+
+def test_the_roofline_of_a_recipe_is_kept_and_shown(tmp_path) -> None:
+    settings = ("width=16", "depth=1", "patch=14", "tokens=conv-patches", "batch=50", "limit=200", "rotate=0")
+    bench(Roofline(recipe="digits", settings=settings, rounds=2, out=tmp_path, page=tmp_path / "page.md", device="cpu"))
+    (path,) = tmp_path.glob("*.json")
+    (run,) = json.loads(path.read_text())["runs"]
+    bound = Bound(**run)
+    assert bound.pictures_per_second == pytest.approx(50 / bound.milliseconds * 1e3, rel=1e-3)
+    assert bound.rate == pytest.approx(3 * bound.flops * bound.pictures_per_second / 1e12, abs=1e-3)
+    assert 0 < bound.share < 1
+    assert sum(bound.kernels.values()) > 0.2 * bound.milliseconds
+    assert bound.recipe in (tmp_path / "page.md").read_text()
+    with pytest.raises(BadInput, match="no recipe"):
+        bench(Roofline(recipe="digitz", out=tmp_path, page=tmp_path / "page.md", device="cpu"))

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab.engine import memory
-from vitlab.engine.cost import flops
+from vitlab.engine.cost import block_share, flops
 from vitlab.model import Shape, ViT
 from vitlab.model.attention import Attention, Linformer, Locality, Softmax, Uniform
 from vitlab.model.blocks import Block
@@ -93,3 +93,11 @@ def test_peak_memory_where_the_system_tells_less(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(memory, "OWN", tmp_path / "nowhere")
     memory.begin(device)
     assert 0.5 * known < memory.peak(device) < 100 * known
+
+
+def test_the_share_of_the_blocks_is_what_patches_and_logits_leave() -> None:
+    model = ViT(width=WIDTH, depth=DEPTH, tokens=ConvPatches(7), attention=Softmax(heads=4), head=Mean())
+    network = model.build(Shape(1, SIDE, SIDE), CLASSES)
+    outside = 2 * (16 * 49 * WIDTH + WIDTH * CLASSES)
+    assert block_share(network) == pytest.approx(1 - outside / flops(network), rel=1e-12)
+    assert 0.5 < block_share(network) < 1

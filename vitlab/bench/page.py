@@ -8,7 +8,8 @@ from typing import Any
 
 from vitlab.bench.points import Point
 from vitlab.bench.record import Row, fastest_other, groups, markdown, rival, title
-from vitlab.bench.sections import FITTED, attention_lines, attention_section, growth_lines, growth_section
+from vitlab.bench.roofline import KIND_NAMES, Bound
+from vitlab.bench.sections import FITTED, attention_lines, attention_section, growth_lines, growth_section, time_words
 from vitlab.bench.settings import MANNERS
 from vitlab.engine.storage import make_folder, read_json, write
 from vitlab.sample import Sample
@@ -30,6 +31,7 @@ vitlab bench peers        # a training step and an epoch against timm, vit-pytor
 vitlab bench attention    # time and memory of every kind of attention, 64 to 16,384 tokens
 vitlab bench growth       # an epoch, while one thing is doubled again and again
 vitlab bench data         # the data path alone
+vitlab bench roofline     # what bounds a recipe's step
 ```
 
 Times from different tables are not comparable: machines differ, and one machine's speed drifts. Ratios within a table
@@ -83,6 +85,14 @@ others stay. Expect 1 for pictures and depth. Width comes near 2, as the blocks'
 when it is large; small ones leave a processor idle. Tokens lie between 1 (the matrices) and 2 (attention).
 """
 
+ROOFLINE = """## What bounds a recipe
+
+A recipe's own training step, with its augmentation, optimiser and running mean. *of the matrix rate*: the arithmetic of
+its products, attention and convolutions (three times a forward's) over its time, as a share of what one large matrix
+product reaches on that device. Then where the time goes: what is neither a product, attention nor a convolution waits
+for memory. *in blocks* is the share of the arithmetic that attention and MLP blocks do.
+"""
+
 DATA = """## The data path
 
 From stored uint8 pictures to a normalised float batch on the device, without a model: vitlab's batches at once, against
@@ -115,7 +125,7 @@ def write_page(bench: Path, page: Path) -> None:
             picture = f"![{heading.splitlines()[0][3:]}, {place(record)}]({charts.name}/{record['name']}.svg)"
             lines += [f"### On {place(record)}", "", provenance(record), "", picture, "", *made]
         lines += [] if records else [NOTHING, ""]
-    lines += [DATA, *data_sections(kind(found, "data"))]
+    lines += [ROOFLINE, *roofline_table(kind(found, "roofline")), "", DATA, *data_sections(kind(found, "data"))]
     make_folder(charts if drawn else page.parent)
     for path in charts.glob("*.svg"):
         if path.name not in drawn:
@@ -230,6 +240,36 @@ def glance(record: Mapping[str, Any], tables: Mapping[tuple[str, str, str], list
     return lines
 
 
+def roofline_table(records: Sequence[Record]) -> list[str]:
+    """One line for each recipe that was measured."""
+    if not records:
+        return [NOTHING]
+    heads = (
+        "recipe", "batch", "step", "pictures/s", "TFLOP/s", "of the matrix rate", *KIND_NAMES, "in blocks", "device",
+        "date",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 3) + "---|---|"]
+    for record in records:
+        for run in record["runs"]:
+            cells = [*bound_cells(Bound(**run)), record["device"], record["date"][:10]]
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def bound_cells(bound: Bound) -> list[str]:
+    whole = sum(bound.kernels.values())
+    return [
+        f"`{bound.recipe}`",
+        str(bound.batch),
+        time_words(bound.milliseconds),
+        f"{bound.pictures_per_second:,.0f}",
+        f"{bound.rate:.3g} of {bound.matrix_rate:.3g}",
+        f"{bound.share:.0%}",
+        *(f"{bound.kernels[kind] / whole:.0%}" for kind in KIND_NAMES),
+        f"{bound.block_share:.0%}",
+    ]
+
+
 def data_sections(records: Sequence[Record]) -> list[str]:
     if not records:
         return [NOTHING, ""]
@@ -241,6 +281,13 @@ def data_sections(records: Sequence[Record]) -> list[str]:
 
 
 def lines_of(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the curves of a record come to, for the terminal."""
+    """What a record comes to, for the terminal."""
+    if name.startswith("roofline"):
+        heads = ("batch", "step", "pictures/s", "TFLOP/s", "of the matrix rate", *KIND_NAMES, "in blocks")
+        return [
+            f"{run['recipe']}: " + ", ".join(f"{head} {cell}" for head, cell in zip(heads, cells[1:], strict=True))
+            for run in runs
+            for cells in [bound_cells(Bound(**run))]
+        ]
     points = [Point(**run) for run in runs]
     return attention_lines(points) if name.startswith("attention") else growth_lines(points)

@@ -14,16 +14,21 @@ from vitlab.bench.peers import compare_peers, passes
 from vitlab.bench.pipeline import compare_data_paths
 from vitlab.bench.points import Point
 from vitlab.bench.record import Row
+from vitlab.bench.roofline import Bound, measure_bound
 from vitlab.bench.settings import Manner, compiler_trouble, growth_setting
 from vitlab.bench.shapes import FOR_DEVICE, SHAPES, ShapeName, Work
 from vitlab.errors import BadInput
+from vitlab.lab import load_data
+from vitlab.recipes import recipe
+from vitlab.settings import override, to_json
 
 Count = Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 Gigabytes = Annotated[float | None, tyro.conf.arg(metavar="GB", help_behavior_hint="")]
 Counts = Annotated[tuple[int, ...], tyro.conf.arg(metavar="COUNT…", help_behavior_hint="")]
 Shapes = Annotated[tuple[ShapeName, ...], tyro.conf.arg(help_behavior_hint="")]
 Tell = Callable[[str], object]
-Measured = tuple[str, dict[str, Any], list[Row] | list[Point]]  # name of the record, its config, its rows or points
+Measured = tuple[str, dict[str, Any], list[Row] | list[Point] | list[Bound]]  # a record's name, config and runs
 DIGITS = 10_000  # pictures that are embedded
 
 
@@ -167,6 +172,23 @@ class Data(Common):
 
 
 @dataclass(frozen=True)
+class Roofline(Common):
+    """What bounds a recipe's step: its share of the device's matrix rate, and its time by kind of kernel."""
+
+    recipe: tyro.conf.Positional[str] = "digits"  # a recipe, or a configuration file
+    settings: tyro.conf.Positional[tuple[str, ...]] = ()  # changes to it, such as batch=1000
+    rounds: int = 10  # bursts of steps; the time is the median over them
+    data: Folder = None  # folder of the data sets; left out, $VITLAB_DATA or a folder in your cache
+
+    def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
+        experiment = override(recipe(self.recipe), list(self.settings))
+        data = load_data(experiment, self.data)
+        name = "-".join([Path(self.recipe).stem, *(word.replace("=", "-") for word in self.settings)])
+        bound = measure_bound(name, experiment, data, device, self.rounds)
+        yield f"roofline-{name}-{device.type}", {"rounds": self.rounds, "experiment": to_json(experiment)}, [bound]
+
+
+@dataclass(frozen=True)
 class All(Common):
     """All of them, one after the other: about an hour on two cores."""
 
@@ -180,6 +202,7 @@ class All(Common):
             Attention(rounds=-(-self.rounds // 2), **common),
             Growth(rounds=few, **common),
             Data(rounds=few, **common),
+            Roofline(rounds=few, **common),
         ]
 
     def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
@@ -187,4 +210,4 @@ class All(Common):
             yield from part.measure(device, tell)
 
 
-Part = Peers | Attention | Growth | Data | All
+Part = Peers | Attention | Growth | Data | Roofline | All

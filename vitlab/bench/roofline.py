@@ -1,0 +1,116 @@
+"""Roofline: what bounds a recipe's training step, as a share of what the device can do at most."""
+
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from vitlab.bench.loops import step_call
+from vitlab.bench.measure import Call, take_turns, wait
+from vitlab.data.prepared import Prepared
+from vitlab.engine.cost import block_share, flops
+from vitlab.engine.loop import Loop, use_bfloat16
+from vitlab.engine.progress import Progress
+from vitlab.engine.run import claim_run
+from vitlab.experiment import Experiment
+
+PROFILED = 5  # steps whose kernels are counted
+REPEATS = {"cuda": 10, "cpu": 2}  # calls in a burst
+REST = "memory"  # norms, activations, sums, copies, the optimiser: bound by how fast memory is read and written
+# The first that fits a kernel's name; torch.compile's own kernels are never products. On a CPU the names are operators.
+KINDS: tuple[tuple[str, str], ...] = (
+    (REST, r"^triton_(poi|per|red)"),
+    ("attention", r"sdpa|flash|fmha|attention|dot_do_o|convert_dq"),
+    ("convolutions", r"conv|wgrad|dgrad|fprop"),
+    ("products", r"gemm|nvjet|cutlass|splitk|xmma|cublas|mm\b|linear"),
+)
+KIND_NAMES = tuple(dict.fromkeys([*(kind for kind, _ in KINDS[1:]), REST]))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One recipe's step: its time, its arithmetic, and where the time goes."""
+
+    recipe: str
+    batch: int
+    milliseconds: float  # median over the rounds
+    fastest: float  # milliseconds of the best round
+    pictures_per_second: float
+    parameters: int
+    flops: int  # of one picture's forward; a step takes three times as many
+    block_share: float  # of the flops, in attention and MLP blocks
+    rate: float  # TFLOP/s that a step comes to
+    matrix_rate: float  # TFLOP/s of one large matrix product here
+    memory_rate: float  # GB/s of one large copy here, read and written
+    kernels: Mapping[str, float] = field(default_factory=dict)  # milliseconds of a step by kind
+
+    @property
+    def share(self) -> float:
+        return self.rate / self.matrix_rate
+
+
+def measure_bound(name: str, experiment: Experiment, data: Prepared, device: torch.device, rounds: int) -> Bound:
+    """A recipe's own step on its own data, compiled and recorded where the recipe says so."""
+    matrix_rate, memory_rate = rates(device, use_bfloat16(experiment.training.precision, device))
+    with tempfile.TemporaryDirectory() as folder:
+        run = claim_run(Path(folder), "run", exact=False)
+        run.begin(experiment, data.card, device)
+        loop = Loop(run, experiment, data, device, Progress(experiment.training.epochs, quiet=True))
+        if experiment.training.compile:
+            loop.forward = loop.compiled()
+        step, network = step_call(loop), run.build()
+        for _ in range(PROFILED):  # a recorded step is recorded in the fourth
+            step()
+        timing = take_turns({name: step}, rounds, REPEATS[device.type], device)[name]
+        kernels = kernels_of(step, device)
+    arithmetic = flops(network)
+    return Bound(
+        name,
+        loop.batch,
+        round(timing.median * 1e3, 3),
+        round(timing.fastest * 1e3, 3),
+        round(loop.batch / timing.median, 1),
+        sum(parameter.numel() for parameter in network.parameters()),
+        arithmetic,
+        round(block_share(network), 4),
+        round(3 * arithmetic * loop.batch / timing.median / 1e12, 3),
+        round(matrix_rate, 3),
+        round(memory_rate, 1),
+        kernels,
+    )
+
+
+def rates(device: torch.device, bfloat16: bool) -> tuple[float, float]:
+    """TFLOP/s of a large product in the type that a step multiplies in, and GB/s of a large copy."""
+    side, numbers = (8192, 2**28) if device.type == "cuda" else (1024, 2**24)
+    left, right = (torch.randn(side, side, device=device) for _ in range(2))
+    if bfloat16:
+        left, right = left.bfloat16(), right.bfloat16()
+    source = torch.zeros(numbers, device=device)
+    copied = torch.empty_like(source)
+    calls: dict[str, Call] = {"product": lambda: left @ right, "copy": lambda: copied.copy_(source)}
+    timings = take_turns(calls, 5, REPEATS[device.type], device)
+    return 2 * side**3 / timings["product"].fastest / 1e12, 2 * source.nbytes / timings["copy"].fastest / 1e9
+
+
+def kernels_of(step: Call, device: torch.device) -> dict[str, float]:
+    """Milliseconds of one step by kind of kernel."""
+    gpu = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if gpu else ProfilerActivity.CPU]) as profiler:
+        for _ in range(PROFILED):
+            step()
+        wait(device)
+    found: dict[str, float] = defaultdict(float)
+    for row in profiler.key_averages():
+        taken = row.self_device_time_total if gpu else row.self_cpu_time_total
+        found[kind_of(row.key)] += taken / PROFILED / 1e3
+    return {kind: round(found[kind], 3) for kind in KIND_NAMES}
+
+
+def kind_of(kernel: str) -> str:
+    return next((kind for kind, pattern in KINDS if re.search(pattern, kernel.lower())), REST)
