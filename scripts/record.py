@@ -1,15 +1,19 @@
-"""Train a recipe over several seeds and keep the figures: python scripts/record.py RECIPE [setting=value …].
+"""Train a recipe over several seeds and keep the figures: python scripts/record.py RECIPE [setting=value …] --seeds 5.
 
-The record goes to results/RECIPE.json (or --name): name, command, device, date, versions, config, and one entry a seed.
+The record goes to results/records/RECIPE.json (or --name): name, command, device, date, versions, config, and one entry
+a seed with its log. It is written after every seed; seeds that it has already are not trained again.
 """
 
 import argparse
 import shlex
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from vitlab import override, recipe, train
-from vitlab.engine.storage import write_json
+from vitlab import override, recipe
+from vitlab.engine.run import describe_environment
+from vitlab.engine.storage import read_json, write_json
+from vitlab.lab import find_device, load_data, train_in
 from vitlab.settings import to_json
 
 KEPT = ("seed", "test_accuracy", "train_seconds", "compile_seconds", "epochs", "images_per_second", "parameters")
@@ -22,20 +26,37 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--name")
     parser.add_argument("--data")
-    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=Path("results/records"))
+    parser.add_argument("--keep", type=Path, help="folder to keep the runs in")
     given = parser.parse_args()
     name = given.name or given.recipe
-    kept = []
-    with tempfile.TemporaryDirectory() as runs:
-        for seed in range(given.seeds):
-            run = train(given.recipe, *given.settings, f"seed={seed}", runs=runs, data=given.data)
-            kept.append({key: run.result[key] for key in KEPT})
-            print(kept[-1], flush=True)
-            environment = run.environment
-    environment["command"] = shlex.join(["python", "scripts/record.py", given.recipe, *given.settings])
-    environment["command"] += f" --seeds {given.seeds}"
-    config = to_json(override(recipe(given.recipe), given.settings))
-    write_json(given.out / f"{name}.json", {"name": name} | environment | {"config": config, "runs": kept})
+    command = shlex.join(["python", "scripts/record.py", given.recipe, *given.settings]) + f" --seeds {given.seeds}"
+    experiment, device = override(recipe(given.recipe), given.settings), find_device(given.device)
+    path, config = given.out / f"{name}.json", to_json(experiment)
+    kept = known(path, config)
+    given.out.mkdir(parents=True, exist_ok=True)
+    data = load_data(experiment, given.data).on(device)
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in sorted(set(range(given.seeds)) - {run["seed"] for run in kept}):
+            run = train_in(
+                (given.keep or Path(folder)) / f"{name}-{seed}", override(experiment, [f"seed={seed}"]), data, device
+            )
+            kept.append({key: run.result[key] for key in KEPT} | {"log": run.metrics()})
+            print({key: kept[-1][key] for key in KEPT}, flush=True)
+            around = describe_environment(device) | {"command": command}
+            runs = sorted(kept, key=lambda run: run["seed"])
+            write_json(path, {"name": name} | around | {"config": config, "runs": runs})
+
+
+def known(path: Path, config: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs that a record of the same settings has; one of other settings is not written over."""
+    if not path.exists():
+        return []
+    record = read_json(path)
+    if record["config"] != config:
+        raise SystemExit(f"{path} is a record of other settings: move it away, or give another --name")
+    return list(record["runs"])
 
 
 if __name__ == "__main__":

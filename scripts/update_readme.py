@@ -18,7 +18,7 @@ def row(record: dict) -> str:
     spread = f" ± {stdev(accuracies):.2f}" if len(runs) > 1 else ""
     pictures, seconds = mean(run["images_per_second"] for run in runs), mean(run["train_seconds"] for run in runs)
     return (
-        f"| [`{record['name']}`](results/{record['name']}.json) | {record['config']['data']['source']['kind']} "
+        f"| [`{record['name']}`](results/records/{record['name']}.json) | {record['config']['data']['source']['kind']} "
         f"| {runs[0]['parameters']:,} | {runs[0]['epochs']} | **{mean(accuracies):.2f} %**{spread} | {len(runs)} "
         f"| {seconds:.0f} s | {pictures:,.0f} | {record['device']} | {record['date'][:10]} |"
     )
@@ -33,7 +33,7 @@ def table(folder: Path) -> str:
 def updated(text: str) -> str:
     """The text with every table between its two marks made anew."""
     reports = summary(reproductions(), ROOT / "results" / "reports", "docs/reports.md")
-    for name, made in {"results": table(ROOT / "results"), "reports": reports.rstrip("\n") + "\n"}.items():
+    for name, made in {"results": table(ROOT / "results" / "records"), "reports": reports.rstrip("\n") + "\n"}.items():
         marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         text = marks.sub(lambda found, made=made: found[1] + made + found[2], text)
     return text

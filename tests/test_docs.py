@@ -182,7 +182,7 @@ def script(name: str) -> ModuleType:
 
 @pytest.mark.parametrize("name", sorted(set(recipes.names()) - set(recipes.reproductions())))
 def test_every_recipe_states_what_its_record_says(name):
-    record = json.loads((ROOT / f"results/{name}.json").read_text(encoding="utf-8"))
+    record = json.loads((ROOT / f"results/records/{name}.json").read_text(encoding="utf-8"))
     check_stated(recipes.module(name).__doc__, record["runs"])
     recorded = from_json(Experiment, record["config"])  # a setting that is younger than the record has its default
     assert recorded == recipes.recipe(name), "the record is of another configuration"

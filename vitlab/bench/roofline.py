@@ -74,15 +74,19 @@ def measure_bound(name: str, experiment: Experiment, data: Prepared, device: tor
         loop.batch,
         round(timing.median * 1e3, 3),
         round(timing.fastest * 1e3, 3),
-        round(loop.batch / timing.median, 1),
+        four_digits(loop.batch / timing.median),
         sum(parameter.numel() for parameter in network.parameters()),
         arithmetic,
         round(block_share(network), 4),
-        round(3 * arithmetic * loop.batch / timing.median / 1e12, 3),
-        round(matrix_rate, 3),
-        round(memory_rate, 1),
+        four_digits(3 * arithmetic * loop.batch / timing.median / 1e12),
+        four_digits(matrix_rate),
+        four_digits(memory_rate),
         kernels,
     )
+
+
+def four_digits(number: float) -> float:
+    return float(f"{number:.4g}")
 
 
 def rates(device: torch.device, bfloat16: bool) -> tuple[float, float]:
