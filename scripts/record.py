@@ -16,7 +16,16 @@ from vitlab.engine.storage import read_json, write_json
 from vitlab.lab import find_device, load_data, train_in
 from vitlab.settings import to_json
 
-KEPT = ("seed", "test_accuracy", "train_seconds", "compile_seconds", "epochs", "images_per_second", "parameters")
+KEPT = (
+    "seed",
+    "test_accuracy",
+    "train_seconds",
+    "compile_seconds",
+    "epochs",
+    "images_per_second",
+    "parameters",
+    "mirrored_accuracy",
+)
 
 
 def main() -> None:
@@ -42,8 +51,9 @@ def main() -> None:
             run = train_in(
                 (given.keep or Path(folder)) / f"{name}-{seed}", override(experiment, [f"seed={seed}"]), data, device
             )
-            kept.append({key: run.result[key] for key in KEPT} | {"log": run.metrics()})
-            print({key: kept[-1][key] for key in KEPT}, flush=True)
+            figures = {key: run.result[key] for key in KEPT if key in run.result}
+            kept.append(figures | {"log": run.metrics()})
+            print(figures, flush=True)
             around = describe_environment(device) | {"command": command}
             runs = sorted(kept, key=lambda run: run["seed"])
             write_json(path, {"name": name} | around | {"config": config, "runs": runs})

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import vitlab
 from vitlab.data import DataSet, Part
-from vitlab.data.prepared import Prepared, describe
+from vitlab.data.prepared import Normalise, Prepared, describe, unit
 from vitlab.engine.loop import Diverged, Loop, Stopped
 from vitlab.engine.progress import Progress
 from vitlab.lab import train_in
@@ -249,3 +249,16 @@ def test_a_folder_of_other_settings_or_pictures_is_refused_by_its_name(tmp_path,
         assert str(tmp_path) in said
         assert "is a run of other" in said
     assert contents(tmp_path) == before
+
+
+def test_reading_with_the_mirror_image_is_a_second_figure(tmp_path) -> None:
+    plain = trained(small("epochs=3"), tmp_path / "plain", tested=200)
+    both = trained(small("epochs=3", "mirror=yes"), tmp_path / "both", tested=200)
+    assert "mirrored_accuracy" not in plain.result
+    assert both.result["test_accuracy"] == plain.result["test_accuracy"]
+    data, model = pictures_of(both.experiment, 200), both.model()
+    pictures = Normalise(data.card, torch.device("cpu"))(unit(data.test.pictures))
+    with torch.inference_mode():
+        guesses = (model.logits(pictures) + model.logits(pictures.flip(-1))).argmax(dim=-1)
+    assert both.result["mirrored_accuracy"] == (guesses == data.test.labels).double().mean().item()
+    assert both.result["mirrored_accuracy"] != both.result["test_accuracy"]

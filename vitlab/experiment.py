@@ -41,6 +41,7 @@ class Testing:
 
     at_once: int = 500  # pictures read together
     drop_last: bool = False  # leave out the last, partial batch, as report R1 did
+    mirror: bool = False  # read each picture with its mirror image as well, for a second figure beside the first
 
     def __post_init__(self) -> None:
         if self.at_once < 1:

@@ -41,8 +41,9 @@ are: its contenders were measured by turns, in one run.
 RECIPES = """## Recipes
 
 Test accuracy in a single view after the last epoch, over seeds: mean ± its 95 % interval (Student's t), the standard
-deviation over seeds, the least and the median. *training* is the mean time of a run without compilation, which is given
-apart.
+deviation over seeds, the least and the median. *mirrored* is the mean accuracy where each picture is read together with
+its mirror image: test-time augmentation, given apart. *training* is the mean time of a run without compilation, which is
+given apart too.
 """
 
 PEERS = """## Against other libraries
@@ -162,8 +163,8 @@ def recipe_table(records: Sequence[Record]) -> list[str]:
     if not records:
         return [NOTHING]
     heads = (
-        "recipe", "seeds", "test accuracy", "deviation", "least", "median", "epochs", "training", "compiling",
-        "pictures/s", "device", "date",
+        "recipe", "seeds", "test accuracy", "deviation", "least", "median", "mirrored", "epochs", "training",
+        "compiling", "pictures/s", "device", "date",
     )  # fmt: skip
     return [
         f"| {' | '.join(heads)} |",
@@ -183,6 +184,7 @@ def recipe_cells(record: Mapping[str, Any]) -> list[str]:
         f"{sample.deviation:.2f}" if several else "",
         f"{min(sample.values):.2f} %",
         f"{median(sample.values):.2f} %",
+        f"{100 * mean_of(runs, 'mirrored_accuracy'):.2f} %" if "mirrored_accuracy" in runs[0] else "",
         str(runs[0]["epochs"]),
         f"{mean_of(runs, 'train_seconds'):,.1f} s",
         f"{mean_of(runs, 'compile_seconds'):,.0f} s",

@@ -84,8 +84,16 @@ class Loop:
                     self.train_epoch(asked)
         write_tensors(self.run.weights, session.evaluated.state_dict(), session.facts())
         result = self.evaluate(self.data.test, self.experiment.testing)
-        self.run.write_evaluation(result, self.facts())
+        self.run.write_evaluation(result, self.facts() | self.mirrored(result))
         return result
+
+    def mirrored(self, result: Evaluation) -> dict[str, float]:
+        """The accuracy of the mean of a picture's logits and its mirror image's, where it is asked for."""
+        if not self.experiment.testing.mirror:
+            return {}
+        test = self.data.test
+        other = self.evaluate(Part(test.pictures.flip(-1), test.labels), self.experiment.testing)
+        return {"mirrored_accuracy": Evaluation((result.logits + other.logits) / 2, result.labels).accuracy}
 
     def evaluate(self, part: Part, testing: Testing) -> Evaluation:
         return evaluate_part(self.session.evaluated, part, self.normalise, self.bfloat16, testing)
