@@ -42,8 +42,8 @@ RECIPES = """## Recipes
 
 Test accuracy in a single view after the last epoch, over seeds: mean ± its 95 % interval (Student's t), the standard
 deviation over seeds, the least and the median. *mirrored* is the mean accuracy where each picture is read together with
-its mirror image: test-time augmentation, given apart. *training* is the mean time of a run without compilation, which is
-given apart too.
+its mirror image: test-time augmentation, given apart. *training* is the mean time of a run without compilation, which
+is given apart too.
 """
 
 PEERS = """## Against other libraries
