@@ -133,6 +133,22 @@ def test_matrices_moved_together_move_as_torchs_muon_moves_them_one_by_one() -> 
     assert min(moved[:3] + moved[4:]) > 0.05
 
 
+def test_queries_keys_and_values_can_be_taken_one_by_one() -> None:
+    network = build(small_vit())
+    muon, _ = Muon(matrix_rate=0.05, weight_decay=0.3, apart=True).build(network)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    network(some_pictures(4)).square().sum().backward()
+    muon.step()
+    for name, parameter in network.named_parameters():
+        if name not in block_matrices(network):
+            continue
+        pieces = [torch.nn.Parameter(part.clone()) for part in before[name].chunk(3 if "qkv" in name else 1)]
+        for piece, gradient in zip(pieces, parameter.grad.chunk(len(pieces)), strict=True):
+            piece.grad = gradient.clone()
+        torch.optim.Muon(pieces, lr=0.05, weight_decay=0.3).step()
+        torch.testing.assert_close(parameter, torch.cat(pieces), rtol=0, atol=0.05 * 2**0.5 * 2**-6)
+
+
 def test_adamw_is_the_papers_equation() -> None:
     """Three steps of Loshchilov & Hutter's algorithm 2 in float64, decay on the matrix and not on the bias."""
     torch.manual_seed(0)

@@ -16,11 +16,14 @@ class Orthogonal(torch.optim.Optimizer):
     """W ← (1 − ηλ)W − η·√max(1, rows/columns)·orthogonal(g + μ(m − g)), m ← m + (1 − μ)(g − m).
 
     What torch.optim.Muon does, but in one batched product for all matrices of a shape rather than fifteen small ones
-    for each, and with a learning rate that may lie on the device, so that a CUDA graph can record the step.
+    for each, and with a learning rate that may lie on the device, so that a CUDA graph can record the step. A group's
+    `parts` says how many matrices lie below one another in each of its parameters.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float):
-        super().__init__(parameters, {"lr": learning_rate, "weight_decay": weight_decay})
+    def __init__(
+        self, parameters: Iterable[nn.Parameter] | list[dict[str, Any]], learning_rate: float, weight_decay: float
+    ):
+        super().__init__(parameters, {"lr": learning_rate, "weight_decay": weight_decay, "parts": 1})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
@@ -35,8 +38,9 @@ class Orthogonal(torch.optim.Optimizer):
             torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
             for shape in dict.fromkeys(p.shape for p in matrices):
                 places = [i for i, p in enumerate(matrices) if p.shape == shape]
-                rows, columns = shape[0], shape[1:].numel()
-                turned = orthogonal(torch.stack([ahead[i].flatten(1).bfloat16() for i in places])).float()
+                rows, columns = shape[0] // group["parts"], shape[1:].numel()
+                stacked = torch.stack([ahead[i].bfloat16() for i in places])
+                turned = orthogonal(stacked.view(-1, rows, columns)).float()
                 turned *= -group["lr"] * max(1, rows / columns) ** 0.5
                 torch._foreach_add_([matrices[i] for i in places], list(turned.view(-1, *shape).unbind()))
 

@@ -36,6 +36,7 @@ class Muon:
     matrix_rate: float = 0.02  # of Muon, at its highest
     weight_decay: float = 0.05  # of both
     beta2: float = 0.999  # AdamW's memory of the squared gradient
+    apart: bool = False  # take queries', keys' and values' matrices one by one, not as the one that holds all three
     filters: bool = False  # move the stem's filters too, each an output feature's row of a matrix, but for the first
 
     def __post_init__(self) -> None:
@@ -52,7 +53,11 @@ class Muon:
             (matrices if in_block or in_stem else rest).append((name, parameter))
         if not matrices:
             raise BadInput("optimiser muon works on the blocks' matrices, and this model has no blocks: choose adamw")
-        muon = Orthogonal([parameter for _, parameter in matrices], self.matrix_rate, self.weight_decay)
+        groups: dict[int, list[nn.Parameter]] = {}
+        for name, parameter in matrices:
+            groups.setdefault(3 if self.apart and name.endswith("qkv.weight") else 1, []).append(parameter)
+        held = [{"params": parameters, "parts": parts} for parts, parameters in groups.items()]
+        muon = Orthogonal(held, self.matrix_rate, self.weight_decay)
         return [muon, adamw(split_decay(rest, self.weight_decay), self.learning_rate, self.beta2)]
 
 
