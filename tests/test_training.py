@@ -262,3 +262,29 @@ def test_reading_with_the_mirror_image_is_a_second_figure(tmp_path) -> None:
         guesses = (model.logits(pictures) + model.logits(pictures.flip(-1))).argmax(dim=-1)
     assert both.result["mirrored_accuracy"] == (guesses == data.test.labels).double().mean().item()
     assert both.result["mirrored_accuracy"] != both.result["test_accuracy"]
+
+
+def test_pictures_mirrored_by_turns_are_so_in_every_second_epoch(tmp_path) -> None:
+    """What the model is given over two epochs is each picture once as it is and once mirrored."""
+    loop = loop_of(small("epochs=4", "flip=yes", "by_turns=yes"), tmp_path)
+    given: list[torch.Tensor] = []
+    learn = loop.learn
+
+    def watched(pictures: torch.Tensor, *others: torch.Tensor) -> None:
+        given.append(pictures)
+        learn(pictures, *others)
+
+    loop.learn = watched
+    for _ in range(4):
+        loop.train_epoch(lambda: False)
+    stored, steps = loop.normalise(unit(loop.data.train.pictures)), loop.session.steps_per_epoch
+    epochs = [distinct(torch.cat(given[i * steps : (i + 1) * steps])) for i in range(4)]
+    assert epochs[0] == epochs[2]
+    assert epochs[1] == epochs[3]
+    assert epochs[0] | epochs[1] == distinct(torch.cat([stored, stored.flip(-1)]))
+    assert not epochs[0] & epochs[1]
+    assert 10 < len(epochs[0] & distinct(stored)) < 54, "of 64"
+
+
+def distinct(pictures: torch.Tensor) -> set[bytes]:
+    return {picture.numpy().tobytes() for picture in pictures}

@@ -16,6 +16,7 @@ class Augment:
     """x ← erase(colour(affine(trivial(crop(flip(x)))))), each drawn anew for every picture; all off by default."""
 
     flip: bool = False  # mirror half the pictures left to right
+    by_turns: bool = False  # where pictures are mirrored: each in every second epoch, not by chance (Jordan, 2024)
     crop: int = 0  # pad by this many pixels and crop back to size at random
     trivial: bool = False  # one change of 14, of a random strength (Müller & Hutter, 2021)
     rotate: float = 0.0  # turn by up to this many degrees either way
@@ -36,10 +37,13 @@ class Augment:
     def moves(self) -> bool:
         return bool(self.rotate or self.translate or self.scale or self.shear)
 
-    def __call__(self, pictures: Tensor, generator: Generator) -> Tensor:
-        """Float pictures (b, c, y, x) in 0 … 1 → changed pictures of the same shape, in 0 … 1."""
+    def __call__(self, pictures: Tensor, generator: Generator, turn: Tensor | None = None) -> Tensor:
+        """Float pictures (b, c, y, x) in 0 … 1 → changed pictures of the same shape, in 0 … 1.
+
+        `turn` (b,) says which pictures are mirrored now, where they are by turns.
+        """
         if self.flip:
-            chosen = draw(pictures, generator) < 0.5
+            chosen = draw(pictures, generator) < 0.5 if turn is None else turn.view(-1, 1, 1, 1)
             pictures = torch.where(chosen, pictures.flip(-1), pictures)
         if self.crop:
             pictures = shift(pictures, self.crop, generator)

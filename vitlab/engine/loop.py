@@ -57,12 +57,18 @@ class Loop:
         if experiment.training.graph and device.type == "cuda":
             self.session.allow_recording()
             self.learn = Replay(self.learn_batch)
+        self.first_turn = self.mirrored_first() if experiment.augment.by_turns else None
         self.compile_seconds = 0.0
         self.measured = (0, 0.0)  # step and seconds of the last measurement
         self.saved_step: int | None = None
         self.saved_at = time.monotonic()
         self.place = torch.zeros((), dtype=torch.int64, device=device)  # the step, where a recorded one can read it
         self.bad = torch.full((), -1, dtype=torch.int64, device=device)
+
+    def mirrored_first(self) -> Tensor:
+        """Which pictures are mirrored in the first epoch, the third, the fifth …: half of them, by the seed."""
+        drawn = np.random.default_rng([self.experiment.seed, 2]).random(len(self.data.train)) < 0.5
+        return torch.from_numpy(drawn).to(self.device)
 
     def train(self) -> Evaluation:
         """Train to the end, save the weights, and read the test part once."""
@@ -133,7 +139,8 @@ class Loop:
         self.chance.start(self.experiment.seed, 1, session.step)
         session.set_rate()
         drawn = self.experiment.objective.draw(card.height, card.width, self.chance, session.step / session.steps)
-        pictures = self.experiment.augment(unit(train.pictures[chosen]), self.chance.device)
+        turn = self.first_turn[chosen] ^ bool(session.epoch % 2) if self.first_turn is not None else None
+        pictures = self.experiment.augment(unit(train.pictures[chosen]), self.chance.device, turn)
         self.learn(self.normalise(pictures), train.labels[chosen], drawn.to(self.device, non_blocking=True))
         session.advance()
 
