@@ -42,7 +42,7 @@ class Trained:
         run.begin(experiment, prepared.card, device)
         loop = Loop(run, experiment, prepared, device, Progress(EPOCHS, quiet=True))
         if experiment.training.compile:
-            loop.forward = loop.compiled()
+            loop.compile()
         return loop
 
 

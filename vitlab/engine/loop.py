@@ -22,11 +22,14 @@ from vitlab.engine.progress import Progress
 from vitlab.engine.replay import Replay
 from vitlab.engine.run import Run
 from vitlab.engine.session import Session
+from vitlab.engine.step import WholeStep
 from vitlab.engine.storage import read_tensors, write_tensors
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Testing
 from vitlab.model.blocks import BlockLayer
 from vitlab.model.tokens import Tokenizer
+
+Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 
 class Stopped(Exception):
@@ -53,6 +56,7 @@ class Loop:
         self.chance.start(experiment.seed)
         self.session = Session(run.build().to(device), experiment, steps, steps_per_epoch)
         self.forward: nn.Module = self.session.network
+        self.step: Step = self.step_by_parts
         self.learn: Callable[[Tensor, Tensor, Tensor], None] = self.learn_batch
         if experiment.training.graph and device.type == "cuda":
             self.session.allow_recording()
@@ -84,7 +88,7 @@ class Loop:
             float32_products(tf32=training.precision == "tf32" and self.device.type == "cuda"),
         ):
             if training.compile:
-                self.forward = self.compiled()
+                self.compile()
             with self.progress.training(session.steps, session.step):
                 while session.step < session.steps:
                     self.train_epoch(asked)
@@ -145,14 +149,19 @@ class Loop:
         session.advance()
 
     def learn_batch(self, pictures: Tensor, labels: Tensor, drawn: Tensor) -> None:
-        """Loss, gradients, step: all on the device, so that it can be recorded."""
-        session, objective = self.session, self.experiment.objective
+        """Step and count: all on the device, so that it can be recorded."""
+        loss, correct, norm = self.step(pictures, labels, drawn)
+        self.watch(loss, norm)
+        self.session.count(loss, correct, len(labels))
+
+    def step_by_parts(self, pictures: Tensor, labels: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Loss, gradients, clipping and the optimiser, one after another: the loss, the right answers, the norm."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            loss, correct = objective.loss(self.forward, pictures, labels, drawn)
+            loss, correct = self.experiment.objective.loss(self.forward, pictures, labels, drawn)
         loss.backward()
-        self.watch(loss.detach(), self.clip() if self.experiment.training.clip else None)
-        session.count(loss.detach(), correct, len(labels))
-        session.move()
+        norm = self.clip() if self.experiment.training.clip else None
+        self.session.move()
+        return loss.detach(), correct, norm
 
     def clip(self) -> Tensor:
         """Shorten the gradient to the longest allowed; returns the norm it had."""
@@ -208,19 +217,39 @@ class Loop:
         write_tensors(self.run.checkpoint, self.session.tensors(), self.session.facts())
         self.saved_step, self.saved_at = self.session.step, time.monotonic()
 
-    def compiled(self) -> nn.Module:
-        """The compiled model, warmed up on one batch outside the clock; the weights stay as they were."""
+    def compile(self) -> None:
+        """Compile the step, or the model where a step cannot be one graph, outside the clock; nothing is learned."""
         started = time.monotonic()
-        forward = in_compiled_parts(self.session.network)
-        pictures = unit(self.data.train.pictures[: self.batch])
+        if self.device.type == "cpu" and isinstance(self.session.optimisers[0], torch.optim.AdamW):
+            self.step = self.whole_step()
+            self.step.compile(*self.first_batch())
+        else:
+            self.forward = in_compiled_parts(self.session.network)
+            self.warm()
+        self.compile_seconds = time.monotonic() - started
+
+    def whole_step(self) -> WholeStep:
+        """What `step_by_parts` does, as one function of flat memory."""
+        (optimiser,), experiment = self.session.optimisers, self.experiment
+        assert isinstance(optimiser, torch.optim.AdamW)
+        network, clip = self.session.network, experiment.training.clip
+        return WholeStep(network, optimiser, experiment.objective, clip, self.bfloat16)
+
+    def first_batch(self) -> tuple[Tensor, Tensor, Tensor]:
+        """A batch of the shape that every step has."""
+        train, card = self.data.train, self.data.card
+        drawn = self.experiment.objective.draw(card.height, card.width, self.chance)
+        return self.normalise(unit(train.pictures[: self.batch])), train.labels[: self.batch], drawn.to(self.device)
+
+    def warm(self) -> None:
+        """Run the compiled model on one batch; the weights stay as they were."""
+        pictures, _, _ = self.first_batch()
         for _ in range(3):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-                forward(self.normalise(pictures)).float().sum().backward()
+                self.forward(pictures).float().sum().backward()
             self.session.network.zero_grad(set_to_none=True)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-        self.compile_seconds = time.monotonic() - started
-        return forward
 
     def facts(self) -> dict[str, Any]:
         session = self.session

@@ -153,7 +153,7 @@ class SoftmaxMixer(Mixer):
         return F.scaled_dot_product_attention(queries, keys, values, scale=self.scale)
 
     def weights(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return self.drop((queries @ keys.mT * self.scale).softmax(dim=-1))
+        return self.drop((queries * self.scale @ keys.mT).softmax(dim=-1))  # n·e numbers are scaled, not n·n
 
     def drop(self, weights: Tensor) -> Tensor:
         return F.dropout(weights, self.dropout, self.training) if self.dropout else weights

@@ -1,0 +1,109 @@
+"""The whole step as one function: it does what the step by parts does, from and to the same checkpoints."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from loops import loop_of, small, stop_after
+from torch import Tensor
+
+from vitlab.engine.loop import Loop
+from vitlab.engine.step import WholeStep
+from vitlab.engine.storage import read_tensors
+
+KINDS = [
+    (),
+    ("clip=0", "ema=0.9", "positions=sinusoidal-1d"),
+    ("clip=0.05", "weight_decay=0.5", "block.norm=after", "head=mean"),
+    ("mixup=0.8", "cutmix=1", "label_smoothing=0.1", "crop=2", "beta2=0.95"),
+    ("block.dropout=0.1", "stochastic_depth=0.3", "attention.dropout=0.1"),
+    ("shift=8", "attention=locality", "tokens=shifted-patches"),
+    ("precision=bfloat16",),
+]
+
+
+def traced(loop: Loop) -> Loop:
+    """The loop with its whole step, which is not compiled."""
+    loop.step = loop.whole_step()
+    return loop
+
+
+def weights(loop: Loop) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in loop.session.evaluated.parameters()])
+
+
+def losses(loop: Loop, steps: int = 8) -> list[float]:
+    """The sum of losses after each step."""
+    found = []
+    for step in range(steps):
+        loop.train_step(torch.arange(step, step + 16))
+        found.append(float(loop.session.totals[0]))
+    return found
+
+
+def finish(loop: Loop) -> None:
+    while loop.session.step < loop.session.steps:
+        loop.train_epoch(lambda: False)
+
+
+def compare(one: Loop, other: Loop, rounding: float) -> None:
+    assert losses(one) == pytest.approx(losses(other), rel=rounding)
+    # Adam makes a whole step of a gradient that is 0 but for rounding, as a key's bias has; other weights agree.
+    assert float((weights(one) - weights(other)).abs().mean()) < rounding
+
+
+@pytest.mark.parametrize("words", KINDS, ids=" ".join)
+def test_the_whole_step_is_the_step_by_parts(words: tuple[str, ...], tmp_path: Path) -> None:
+    by_parts = loop_of(small(*words), tmp_path / "parts")
+    whole = traced(loop_of(small(*words), tmp_path / "whole"))
+    assert isinstance(whole.step, WholeStep)
+    compare(whole, by_parts, 1e-6)
+
+
+def test_weights_and_moments_lie_flat_and_move(tmp_path: Path) -> None:
+    loop = traced(loop_of(small(), tmp_path / "run"))
+    assert isinstance(loop.step, WholeStep)
+    before = weights(loop)
+    losses(loop, 1)
+    flat, first, second = loop.step.flat
+    ordered = [p for group in loop.session.optimisers[0].param_groups for p in group["params"]]
+    states = [loop.session.optimisers[0].state[p] for p in ordered]
+    assert torch.equal(flat, torch.cat([p.detach().flatten() for p in ordered]))
+    assert torch.equal(first, torch.cat([state["exp_avg"].flatten() for state in states]))
+    assert torch.equal(second, torch.cat([state["exp_avg_sq"].flatten() for state in states]))
+    assert {float(state["step"]) for state in states} == {1.0}
+    assert len({p.untyped_storage().data_ptr() for p in ordered}) == 1
+    assert float((weights(loop) - before).abs().max()) > 1e-5
+
+
+@pytest.mark.parametrize("begun", ["by parts", "whole"])
+def test_a_checkpoint_of_one_goes_on_with_the_other(begun: str, tmp_path: Path) -> None:
+    experiment = small("ema=0.9", "mixup=0.8", "checkpoint=1000")
+    first, second = (traced, lambda loop: loop) if begun == "whole" else (lambda loop: loop, traced)
+    stop_after(3, first(loop_of(experiment, tmp_path / "run")))
+    stopped, straight = loop_of(experiment, tmp_path / "run"), loop_of(experiment, tmp_path / "straight")
+    stopped.session.restore(*read_tensors(stopped.run.checkpoint), stopped.run.checkpoint)
+    stopped.place.fill_(stopped.session.step)
+    resumed = second(stopped)
+    for loop in (resumed, straight):
+        finish(loop)
+    assert resumed.session.step == straight.session.step == 8
+    assert float((weights(resumed) - weights(straight)).abs().mean()) < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
+def test_compiled_it_learns_the_same_and_is_resumed_bit_for_bit(tmp_path: Path) -> None:
+    experiment = small("depth=1", "width=8", "heads=2", "block.norm=none", "ema=0.9")  # few kernels to compile
+    loop, by_parts = (loop_of(experiment, tmp_path / name) for name in ("run", "parts"))
+    loop.compile()
+    assert loop.compile_seconds > 0
+    assert torch.equal(weights(loop), weights(by_parts))
+    stop_after(2, loop)
+    resumed = loop_of(experiment, tmp_path / "run")
+    resumed.session.restore(*read_tensors(resumed.run.checkpoint), resumed.run.checkpoint)
+    resumed.place.fill_(resumed.session.step)
+    resumed.compile()
+    for each in (loop, resumed, by_parts):
+        finish(each)
+    assert torch.equal(weights(resumed), weights(loop))
+    assert float((weights(loop) - weights(by_parts)).abs().mean()) < 1e-6
