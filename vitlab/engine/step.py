@@ -40,8 +40,8 @@ class WholeStep:
         given = [tensor.clone() for tensor in (torch.ones(3), *self.flat, *batch)]
         graph = make_fx(self.learn, {torch.ops.aten.addmm.default: add_after})(*given)
         # A graph of its own never meets other shapes or settings, so nothing need be checked before a call.
-        unchecked: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
-        self.call = torch.compile(graph, dynamic=False, options=unchecked)
+        options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe, "cpp_wrapper": True}
+        self.call = torch.compile(graph, dynamic=False, options=options)
         for _ in range(2):
             self.call(*given)
 
