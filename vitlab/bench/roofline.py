@@ -62,7 +62,7 @@ def measure_bound(name: str, experiment: Experiment, data: Prepared, device: tor
         run.begin(experiment, data.card, device)
         loop = Loop(run, experiment, data, device, Progress(experiment.training.epochs, quiet=True))
         if experiment.training.compile:
-            loop.forward = loop.compiled()
+            loop.compile()
         step, network = step_call(loop), run.build()
         for _ in range(PROFILED):  # a recorded step is recorded in the fourth
             step()
