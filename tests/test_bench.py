@@ -18,9 +18,10 @@ from vitlab.bench.record import Row, fastest_other, missing
 from vitlab.bench.reports import Loading, loader
 from vitlab.bench.roofline import Bound, kind_of
 from vitlab.bench.runners import LOOP, Runner, choose, optimiser_of
-from vitlab.bench.settings import Setting, candidates, compiler_trouble, training_of
+from vitlab.bench.settings import Setting, candidates, training_of
 from vitlab.bench.shapes import SHAPES, Work
 from vitlab.data.prepared import Normalise, describe, unit
+from vitlab.engine.compiler import compiler_trouble
 from vitlab.errors import BadInput
 
 BY_NAME = {contender.name: contender for contender in CONTENDERS}

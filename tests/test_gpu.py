@@ -14,7 +14,7 @@ from mistaken import MISTAKES, SOUND
 
 import vitlab
 from vitlab.check import check
-from vitlab.engine.loop import in_compiled_parts
+from vitlab.engine.compiler import in_compiled_parts
 from vitlab.look import inside
 from vitlab.model.attention import Attention
 from vitlab.model.blocks import Block

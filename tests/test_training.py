@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 import vitlab
 from vitlab.data import DataSet, Part
 from vitlab.data.prepared import Normalise, Prepared, describe, unit
+from vitlab.engine.compiler import compiler_trouble
 from vitlab.engine.loop import Diverged, Loop, Stopped
 from vitlab.engine.progress import Progress
 from vitlab.lab import train_in
@@ -288,3 +289,16 @@ def test_pictures_mirrored_by_turns_are_so_in_every_second_epoch(tmp_path) -> No
 
 def distinct(pictures: torch.Tensor) -> set[bytes]:
     return {picture.numpy().tobytes() for picture in pictures}
+
+
+def test_where_nothing_can_be_compiled_one_line_says_so(tmp_path, monkeypatch) -> None:
+    """A C++ compiler that is no program: what a machine without one does."""
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
+    monkeypatch.setattr("torch._inductor.config.force_disable_caches", True)
+    torch.compiler.reset()
+    compiler_trouble.cache_clear()
+    text = refusal(lambda: trained(small("compile=yes"), tmp_path))
+    compiler_trouble.cache_clear()
+    assert "torch.compile does not work here" in text
+    assert "compile=no" in text
+    assert trained(small("compile=no"), tmp_path / "plain", tested=50).finished

@@ -15,8 +15,9 @@ from vitlab.bench.pipeline import compare_data_paths
 from vitlab.bench.points import Point
 from vitlab.bench.record import Row
 from vitlab.bench.roofline import Bound, measure_bound
-from vitlab.bench.settings import Manner, compiler_trouble, growth_setting
+from vitlab.bench.settings import Manner, growth_setting
 from vitlab.bench.shapes import FOR_DEVICE, SHAPES, ShapeName, Work
+from vitlab.engine.compiler import compiler_trouble
 from vitlab.errors import BadInput
 from vitlab.lab import load_data
 from vitlab.recipes import recipe

@@ -1,13 +1,12 @@
 """How a contender is run: as its users run it, and at the best of the settings that are tried."""
 
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from typing import Literal
 
 import torch
 
-from vitlab.data.words import one_line
+from vitlab.engine.compiler import compiler_trouble
 from vitlab.engine.optimisers import AdamW, Schedule
 from vitlab.experiment import Training
 
@@ -45,20 +44,6 @@ def candidates(device: torch.device, loop: bool) -> tuple[Setting, ...]:
     if compiler_trouble(device.type) is not None:
         found = [setting for setting in found if not setting.compiled]
     return tuple(found)
-
-
-@cache
-def compiler_trouble(device: str) -> str | None:
-    """Why torch.compile does not work here, in one line; None where it does."""
-    try:
-        torch.compile(double)(torch.ones(3, device=device))
-    except Exception as problem:  # whatever a tool chain may raise
-        return one_line(problem)
-    return None
-
-
-def double(numbers: torch.Tensor) -> torch.Tensor:
-    return numbers * 2
 
 
 def growth_setting(device: torch.device) -> Setting:

@@ -1,6 +1,5 @@
 """The one training loop."""
 
-import copy
 import signal
 import threading
 import time
@@ -17,6 +16,7 @@ from vitlab.chance import Chance
 from vitlab.data.dataset import Part
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine import memory
+from vitlab.engine.compiler import compiler_trouble, in_compiled_parts
 from vitlab.engine.evaluation import Evaluation, evaluate_part
 from vitlab.engine.progress import Progress
 from vitlab.engine.replay import Replay
@@ -26,8 +26,6 @@ from vitlab.engine.step import WholeStep
 from vitlab.engine.storage import read_tensors, write_tensors
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Testing
-from vitlab.model.blocks import BlockLayer
-from vitlab.model.tokens import Tokenizer
 
 Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
@@ -220,6 +218,9 @@ class Loop:
     def compile(self) -> None:
         """Compile the step, or the model where a step cannot be one graph, outside the clock; nothing is learned."""
         started = time.monotonic()
+        trouble = compiler_trouble(self.device.type)
+        if trouble:
+            raise BadInput(f"torch.compile does not work here ({trouble}): train with compile=no")
         if self.device.type == "cpu" and isinstance(self.session.optimisers[0], torch.optim.AdamW):
             self.step = self.whole_step()
             self.step.compile(*self.first_batch())
@@ -263,15 +264,6 @@ class Loop:
             "parameters": sum(p.numel() for p in session.network.parameters()),
             "peak_memory": memory.peak(self.device),
         }
-
-
-def in_compiled_parts(module: nn.Module) -> nn.Module:
-    """The same weights, with each block and tokenizer compiled: blocks alike are compiled once, not once for each."""
-    if isinstance(module, BlockLayer | Tokenizer):
-        return torch.compile(module, dynamic=False)  # type: ignore[return-value]
-    twin = copy.copy(module)
-    twin._modules = {name: part and in_compiled_parts(part) for name, part in module._modules.items()}
-    return twin
 
 
 def use_bfloat16(precision: str, device: torch.device) -> bool:
