@@ -11,6 +11,7 @@ import torch
 
 OWN = Path("/proc/self")
 FORGET_PEAK = "5"  # what clear_refs must be told to set the peak back to what is used now (man 5 proc)
+GLIBC = platform.libc_ver()[0] == "glibc"
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of mallopt (man 3 mallopt)
 
 
@@ -20,17 +21,23 @@ def begin(device: torch.device) -> None:
         torch.cuda.init()  # there is no peak to forget before the GPU is in use, and torch refuses to
         torch.cuda.reset_peak_memory_stats(device)
         return
-    keep_freed()
+    give_back()
     with suppress(OSError):
         (OWN / "clear_refs").write_text(FORGET_PEAK)
 
 
 def keep_freed() -> None:
     """Let glibc keep what is freed for the next step: to fetch every page anew took up to a tenth of a step."""
-    if platform.libc_ver()[0] == "glibc":
+    if GLIBC:
         library = ctypes.CDLL(None)
         library.mallopt(TRIM_THRESHOLD, 2**30)
         library.mallopt(MMAP_THRESHOLD, 2**25)
+
+
+def give_back() -> None:
+    """Give the system what glibc kept of an earlier run, so that it does not count as this one's."""
+    if GLIBC:
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def peak(device: torch.device) -> int:

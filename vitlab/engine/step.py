@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from vitlab.engine import memory
 from vitlab.objectives import Objective
 
 
@@ -37,6 +38,7 @@ class WholeStep:
 
     def compile(self, *batch: Tensor) -> None:
         """Trace and compile; this learns nothing, as it works on copies."""
+        memory.keep_freed()
         given = [tensor.clone() for tensor in (torch.ones(3), *self.flat, *batch)]
         graph = make_fx(self.learn, {torch.ops.aten.addmm.default: add_after})(*given)
         # A graph of its own never meets other shapes or settings, so nothing need be checked before a call.

@@ -16,7 +16,7 @@ AUGMENTATION = ("flip=yes", "crop=4")
 WARMUP = ("warmup=2",)
 SCHEDULE = ("decay=cosine",)
 # The small version: few digits and a high rate, so that there is overfitting and noise to mend; a digit is no mirror's.
-HARDER = ("block.dropout=0", "hidden_dropout=0", "limit=1000", "epochs=20", "batch=10", "learning_rate=3e-3")
+HARDER = ("block.dropout=0", "hidden_dropout=0", "limit=1000", "epochs=14", "batch=10", "learning_rate=2.5e-3")
 GENTLE = ("flip=no", "crop=1")
 
 reproduction = Reproduction(
