@@ -45,6 +45,7 @@ def test_every_clear_repair_of_the_command_in_the_readme_goes_the_same_way(progr
     assert not against(folder, "r1-shallow")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", REPAIRED)
 def test_every_clear_repair_goes_the_same_way(name, tmp_path):
     """Trains what is compared; each setting of a variant that is not is also one of a variant that is."""
