@@ -38,12 +38,17 @@ class Trained:
         experiment, data = self.experiment(setting), self.data
         nothing = Part(data.train.pictures[:0], data.train.labels[:0])
         prepared = Prepared(describe(data, data.train, nothing), data.train, nothing, data.test)
-        run = claim_run(folder, "run", exact=False)
-        run.begin(experiment, prepared.card, device)
-        loop = Loop(run, experiment, prepared, device, Progress(EPOCHS, quiet=True))
-        if experiment.training.compile:
-            loop.compile()
-        return loop
+        return loop_in(folder, experiment, prepared, device)
+
+
+def loop_in(folder: Path, experiment: Experiment, data: Prepared, device: torch.device) -> Loop:
+    """A new run's loop before its first step, compiled where the experiment says so."""
+    run = claim_run(folder, "run", exact=False)
+    run.begin(experiment, data.card, device)
+    loop = Loop(run, experiment, data, device, Progress(experiment.training.epochs, quiet=True))
+    if experiment.training.compile:
+        loop.compile()
+    return loop
 
 
 def step_call(loop: Loop) -> Call:

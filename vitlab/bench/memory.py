@@ -24,7 +24,7 @@ def peak_bytes(call: Call, device: torch.device) -> int:
         call()
         wait(device)
         return torch.cuda.max_memory_allocated(device) - before
-    os.environ.setdefault("KINETO_LOG_LEVEL", SILENT)  # or the profiler talks on stderr
+    hush_profiler()
     with profile(profile_memory=True) as seen:
         call()
     now = most = 0
@@ -32,6 +32,11 @@ def peak_bytes(call: Call, device: torch.device) -> int:
         now += change
         most = max(most, now)
     return most
+
+
+def hush_profiler() -> None:
+    """Or it talks on stderr."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", SILENT)
 
 
 def changes(seen: Any) -> list[int]:

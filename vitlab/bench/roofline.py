@@ -10,13 +10,12 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from vitlab.bench.loops import step_call
+from vitlab.bench.loops import loop_in, parameters_of, step_call
 from vitlab.bench.measure import Call, take_turns, wait
+from vitlab.bench.memory import hush_profiler
 from vitlab.data.prepared import Prepared
 from vitlab.engine.cost import block_share, flops
-from vitlab.engine.loop import Loop, use_bfloat16
-from vitlab.engine.progress import Progress
-from vitlab.engine.run import claim_run
+from vitlab.engine.loop import use_bfloat16
 from vitlab.experiment import Experiment
 
 PROFILED = 5  # steps whose kernels are counted
@@ -58,12 +57,8 @@ def measure_bound(name: str, experiment: Experiment, data: Prepared, device: tor
     """A recipe's own step on its own data, compiled and recorded where the recipe says so."""
     matrix_rate, memory_rate = rates(device, use_bfloat16(experiment.training.precision, device))
     with tempfile.TemporaryDirectory() as folder:
-        run = claim_run(Path(folder), "run", exact=False)
-        run.begin(experiment, data.card, device)
-        loop = Loop(run, experiment, data, device, Progress(experiment.training.epochs, quiet=True))
-        if experiment.training.compile:
-            loop.compile()
-        step, network = step_call(loop), run.build()
+        loop = loop_in(Path(folder), experiment, data, device)
+        step, network = step_call(loop), loop.run.build()
         for _ in range(PROFILED):  # a recorded step is recorded in the fourth
             step()
         timing = take_turns({name: step}, rounds, REPEATS[device.type], device)[name]
@@ -75,7 +70,7 @@ def measure_bound(name: str, experiment: Experiment, data: Prepared, device: tor
         round(timing.median * 1e3, 3),
         round(timing.fastest * 1e3, 3),
         four_digits(loop.batch / timing.median),
-        sum(parameter.numel() for parameter in network.parameters()),
+        parameters_of(loop),
         arithmetic,
         round(block_share(network), 4),
         four_digits(3 * arithmetic * loop.batch / timing.median / 1e12),
@@ -105,6 +100,7 @@ def rates(device: torch.device, bfloat16: bool) -> tuple[float, float]:
 def kernels_of(step: Call, device: torch.device) -> dict[str, float]:
     """Milliseconds of one step by kind of kernel."""
     gpu = device.type == "cuda"
+    hush_profiler()
     with profile(activities=[ProfilerActivity.CUDA if gpu else ProfilerActivity.CPU]) as profiler:
         for _ in range(PROFILED):
             step()

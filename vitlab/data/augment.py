@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from vitlab.data.geometry import resample
 from vitlab.data.trivial import trivial
 from vitlab.errors import BadInput
 
@@ -84,9 +85,7 @@ class Augment:
                 ]
             ),
         ]
-        matrices = torch.stack(rows).permute(2, 0, 1).to(pictures.dtype)
-        places = F.affine_grid(matrices, list(pictures.shape), align_corners=False)
-        return F.grid_sample(pictures, places, mode="bilinear", padding_mode="zeros", align_corners=False)
+        return resample(pictures, rows)
 
     def recolour(self, pictures: Tensor, generator: Generator) -> Tensor:
         """Brightness multiplies, contrast stretches about the mean, saturation about the grey."""

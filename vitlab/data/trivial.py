@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from vitlab.data.geometry import resample
+
 # The paper's wide space. Geometry moves pixels, blends go from a duller picture through the own one to beyond it, and
 # the rest map values. Each is drawn as often as every other.
 GEOMETRY = ("shear-x", "shear-y", "translate-x", "translate-y", "rotate")
@@ -45,9 +47,7 @@ def warp(pictures: Tensor, kind: Tensor, amount: Tensor) -> Tensor:
         torch.stack([angle.cos(), (0.99 * shear_x - angle.sin()) / aspect, 32 * left * 2 / width]),
         torch.stack([(0.99 * shear_y + angle.sin()) * aspect, angle.cos(), 32 * up * 2 / height]),
     ]
-    matrices = torch.stack(rows).permute(2, 0, 1).to(pictures.dtype)
-    places = F.affine_grid(matrices, list(pictures.shape), align_corners=False)
-    return F.grid_sample(pictures, places, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return resample(pictures, rows)
 
 
 def blend(pictures: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
