@@ -30,7 +30,7 @@ from mistaken import (
 from torch import Tensor, nn
 
 import vitlab.check
-from vitlab.check.probes import PROBES
+from vitlab.check.probes import PROBES, learning
 from vitlab.check.probes.pictures import large_blocks, shuffle
 from vitlab.check.subject import NotFinite, Subject, find_shape
 from vitlab.check.trace import watched
@@ -45,6 +45,12 @@ from vitlab.reproduce.figures import table
 
 RECORDS = Path(__file__).parent.parent / "results" / "reports"
 DIGIT = (1, 28, 28)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine is no reason to leave a question open."""
+    monkeypatch.setattr(learning, "SECONDS", 120.0)
 
 
 @pytest.mark.parametrize("name", MISTAKES)

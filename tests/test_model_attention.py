@@ -62,6 +62,16 @@ def test_map_times_values_is_the_output(settings, rotated: bool, training: bool)
         assert not torch.allclose(output, mixer(tokens, rotation), **CLOSE), "dropout dropped nothing"
 
 
+@pytest.mark.parametrize("read", [slice(0, 1), slice(1, None)], ids=["first", "others"])
+@pytest.mark.parametrize("rotated", [False, True], ids=["plain", "rotary"])
+@pytest.mark.parametrize("settings", ATTENTION_VARIANTS)
+def test_asked_for_some_tokens_it_gives_those_of_all(settings, rotated: bool, read: slice) -> None:
+    rotation = rotation_for(settings) if rotated else None
+    mixer = make(settings).eval()
+    some = mixer(some_tokens(), rotation, read)
+    torch.testing.assert_close(some, mixer(some_tokens(), rotation)[:, read], **CLOSE)
+
+
 @pytest.fixture
 def every_warning():
     """torch says most things once in a process; here it says them each time."""

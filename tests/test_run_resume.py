@@ -68,7 +68,7 @@ def test_killed_at_many_moments_it_ends_in_the_same_bits(tmp_path, processes, ex
     whole = run(tmp_path / "whole")
     expected = bits(tmp_path / "whole")
     moments, kills, victim = random.Random(7), 0, 0
-    while kills < 20:
+    while kills < 10:
         folder = tmp_path / f"victim-{victim}"
         victim += 1
         for _ in range(60):

@@ -91,10 +91,14 @@ class Locality(MultiHead):
         return LocalityMixer(self, width)
 
 
-class Mixer(nn.Module):
-    """Tokens (b, n, d) → tokens (b, n, d); `map` gives the weights (b, h, n, n) that did it."""
+def keep(tokens: Tensor, read: slice | None) -> Tensor:
+    return tokens if read is None else tokens[:, read]
 
-    def forward(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+
+class Mixer(nn.Module):
+    """Tokens (b, n, d) → those in `read` (all, if none is named); `map` gives the weights (b, h, n, n) that did it."""
+
+    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
         raise NotImplementedError
 
     def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
@@ -123,8 +127,10 @@ class SoftmaxMixer(Mixer):
         self.normalise_queries = HeadNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
         self.normalise_keys = HeadNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
 
-    def forward(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
         queries, keys, values = self.split(tokens, rotation)
+        if read is not None:  # only these tokens ask
+            queries = queries[:, :, read]
         return self.join(self.mix(queries, keys, values))
 
     def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
@@ -192,6 +198,9 @@ class LocalityMixer(SoftmaxMixer):
         super().__init__(settings, width)
         self.sharpness = nn.Parameter(torch.full((settings.heads,), self.scale))  # 1/τ, one per head
 
+    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
+        return keep(super().forward(tokens, rotation), read)  # the diagonal is that of all tokens
+
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         if self.explicit(queries):
             return super().mix(queries, keys, values)
@@ -211,9 +220,9 @@ class UniformMixer(Mixer):
         self.value = nn.Linear(width, width, bias=settings.bias)
         self.out = nn.Linear(width, width) if settings.project else nn.Identity()
 
-    def forward(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
         # W·mean(x) + b = mean(W·x + b), so one row is projected rather than n.
-        return self.out(self.value(tokens.mean(dim=1, keepdim=True))).expand_as(tokens)
+        return self.out(self.value(tokens.mean(dim=1, keepdim=True))).expand_as(keep(tokens, read))
 
     def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
         batch, count, _ = tokens.shape

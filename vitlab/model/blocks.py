@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.errors import BadInput
-from vitlab.model.attention import Attention
+from vitlab.model.attention import Attention, keep
 from vitlab.model.layout import Layout
 from vitlab.model.positions import Rotation
 
@@ -61,7 +61,9 @@ class BlockLayer(nn.Module):
 
     def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
         """Tokens (b, n, d) → the tokens in `read` (all, if none is named), after attention and MLP."""
-        return self.finish(tokens, self.attention(self.seen(tokens), rotation), read)
+        early, late = (read, None) if self.mlp.shift is None else (None, read)  # a shift needs the neighbours
+        mixed = self.attention(self.seen(tokens), rotation, early)
+        return keep(self.finish(keep(tokens, early), mixed), late)
 
     def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
         """The attention weights (b, h, n, n) that `forward` uses on these tokens."""
@@ -70,20 +72,19 @@ class BlockLayer(nn.Module):
     def through(self, tokens: Tensor, weights: Tensor) -> Tensor:
         """What `forward` gives when attention mixes by these weights; by those of `map`, it is `forward`."""
         values = self.attention.values(self.seen(tokens))
-        return self.finish(tokens, self.attention.join(weights.to(values.dtype) @ values), None)
+        return self.finish(tokens, self.attention.join(weights.to(values.dtype) @ values))
 
     def seen(self, tokens: Tensor) -> Tensor:
         """The tokens as attention sees them."""
         return tokens if self.place == "after" else self.norm_attention(tokens)
 
-    def finish(self, tokens: Tensor, mixed: Tensor, read: slice | None) -> Tensor:
+    def finish(self, tokens: Tensor, mixed: Tensor) -> Tensor:
         """Add what attention mixed, then the MLP."""
-        early, late = (read, None) if self.mlp.shift is None else (None, read)  # neighbours are needed until then
-        tokens = keep(tokens + self.end_attention(mixed), early)
+        tokens = tokens + self.end_attention(mixed)
         if self.place == "after":
             tokens = self.norm_attention(tokens)
-            return keep(self.norm_mlp(tokens + self.end_mlp(self.mlp(tokens))), late)
-        return keep(tokens + self.end_mlp(self.mlp(self.norm_mlp(tokens))), late)
+            return self.norm_mlp(tokens + self.end_mlp(self.mlp(tokens)))
+        return tokens + self.end_mlp(self.mlp(self.norm_mlp(tokens)))
 
 
 class Stack(nn.ModuleList):
@@ -93,16 +94,12 @@ class Stack(nn.ModuleList):
         super().__init__(settings.build(width, attention, layout, i / max(depth - 1, 1)) for i in range(depth))
 
     def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
-        """All blocks; the last one's MLP works only on the tokens in `read`, since nothing looks at the others."""
+        """All blocks; the last one works only on the tokens in `read`, since nothing looks at the others."""
         if read == slice(0, tokens.shape[1]):
             read = None
         for place, block in enumerate(self, start=1):
             tokens = block(tokens, rotation, read if place == len(self) else None)
         return tokens if len(self) else keep(tokens, read)
-
-
-def keep(tokens: Tensor, read: slice | None) -> Tensor:
-    return tokens if read is None else tokens[:, read]
 
 
 class Mlp(nn.Module):
