@@ -125,6 +125,14 @@ def test_the_page_about_looking_says_what_the_records_say():
     assert round(apart) == int(re.search(r"differs by up to (\d+) points", text)[1])
 
 
+def test_the_commands_about_learning_without_labels_run(checkout):
+    commands = commands_of("docs/pretrain.md")
+    assert {command.split()[1] for command in commands} == {"pretrain", "finetune", "labels"}
+    printed = [run(command, checkout) for command in commands]
+    assert "nearest neighbours" in printed[0]
+    assert "from scratch, in the same time" in " ".join(printed[-1].split())
+
+
 def test_thresholds_name_what_the_record_of_sound_models_shows():
     record = json.loads((ROOT / "results/check/libraries.json").read_text(encoding="utf-8"))
     measured = {name: [run["measured"][name] for run in record["runs"]] for name in ("depth", "overfit", "positions")}

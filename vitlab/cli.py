@@ -21,9 +21,11 @@ from vitlab.bench import PARTS, bench
 from vitlab.check.command import check
 from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
-from vitlab.engine.run import Run, open_run
+from vitlab.engine.run import open_run
 from vitlab.errors import BadInput, choose
 from vitlab.look.words import describe_look, describe_trust
+from vitlab.pretrain.command import finetune, labels, pretrain
+from vitlab.printed import Count, Device, Folder, RunName, announce, out, show_accuracy, show_result
 from vitlab.report.comparison_accuracy import summary
 from vitlab.report.comparison_runs import compared
 from vitlab.report.gather import LOOKS
@@ -31,12 +33,6 @@ from vitlab.report.paired import CAVEAT
 from vitlab.reproduce.runs import Reproducer, chosen
 from vitlab.reproduce.terminal import show_list, show_record
 from vitlab.settings import override, walk, write_value
-
-Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
-RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-Count = Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
-Device = Annotated[str, tyro.conf.arg(metavar="DEVICE")]
-out = terminal()
 
 
 def train(
@@ -299,6 +295,9 @@ def reproduce(
 
 VERBS: dict[str, Callable[..., Any]] = {
     "train": train,
+    "pretrain": pretrain,
+    "finetune": finetune,
+    "labels": labels,
     "resume": resume,
     "evaluate": evaluate,
     "predict": predict,
@@ -315,25 +314,6 @@ DESCRIPTION = """A laboratory for Vision Transformers on small pictures.
 
 Begin with 'vitlab train digits'. Recipes:
 """
-
-
-def announce(run: Run) -> None:
-    """What is about to be trained, in two lines."""
-    card = run.card
-    weights = sum(parameter.numel() for parameter in run.build().parameters())
-    out.print(f"{run.folder}: {weights:,} weights, {card.train:,} pictures of {card.name} to learn", markup=False)
-    for note in card.notes:
-        out.print(f"  note: {note}", markup=False)
-
-
-def show_result(run: Run) -> None:
-    result = run.result
-    show_accuracy(result["test_accuracy"], result["low"], result["high"], result["count"])
-    out.print(f"trained in {result['train_seconds']:.1f} s; open {run.report}", markup=False)
-
-
-def show_accuracy(accuracy: float, low: float, high: float, count: int) -> None:
-    out.print(f"test accuracy {accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {count:,} pictures)", style="bold")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,8 +1,8 @@
-"""The verbs, as functions: train, resume, evaluate, predict, report."""
+"""The verbs, as functions: train, finetune, resume, evaluate, predict, look, report."""
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,8 +13,8 @@ from vitlab.data.prepared import Card, Normalise, Prepared, move, prepare, unit
 from vitlab.engine.evaluation import Evaluation, counted, evaluate_part
 from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.engine.progress import Progress
-from vitlab.engine.run import Run, claim_run, open_run
-from vitlab.engine.storage import make_folder, write
+from vitlab.engine.run import Run, claim_run, open_run, take_start
+from vitlab.engine.storage import make_folder, read_tensors, write
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
 from vitlab.look import Trust, inside, places, trust
@@ -22,6 +22,7 @@ from vitlab.look.files import read_named
 from vitlab.look.shown import Look
 from vitlab.look.shown import look as look_at
 from vitlab.model import MultiScaleTransformer, Network, Shape, VisionTransformer
+from vitlab.objectives import Dino, Supervised
 from vitlab.recipes import recipe
 from vitlab.report import comparison, explorer
 from vitlab.report.comparison_runs import compared
@@ -35,31 +36,88 @@ def train(
     experiment: Experiment | str,
     *overrides: str,
     name: str | None = None,
+    otherwise: str = "run",
     runs: Path | str = "runs",
     data: Path | str | None = None,
     device: str = "auto",
     quiet: bool = False,
     begun: Callable[[Run], None] = lambda run: None,
 ) -> Run:
-    """Train a recipe (by name, or an Experiment) with `setting=value` overrides; returns its run folder."""
-    wanted = name or (Path(experiment).stem if isinstance(experiment, str) else "run")
-    if Path(wanted).name != wanted or wanted.startswith("."):
-        raise BadInput(f"'{wanted}' is no name for a run: use letters, digits, - and _")
+    """Train a recipe (by name, or an Experiment) with `setting=value` overrides; returns its run folder.
+
+    The folder is `name`, or else the recipe's name or `otherwise`, with a number if that is taken.
+    """
     chosen = override(recipe(experiment) if isinstance(experiment, str) else experiment, list(overrides))
+    place = Place(name, Path(experiment).stem if isinstance(experiment, str) else otherwise, Path(runs))
+    return _begin(chosen, place, data, device, quiet=quiet, begun=begun)
+
+
+def finetune(
+    run: Run | Path | str,
+    *overrides: str,
+    name: str | None = None,
+    runs: Path | str = "runs",
+    data: Path | str | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+    begun: Callable[[Run], None] = lambda run: None,
+) -> Run:
+    """Train on labels from where another run ended, most often one without labels; its logits start anew."""
+    start = as_run(run)
+    chosen = override(replace(start.experiment, objective=Supervised()), list(overrides))
+    start.model()  # there are weights, and they can be read
+    place = Place(name, f"{start.name}-finetuned", Path(runs))
+    return _begin(chosen, place, data, device, quiet=quiet, begun=begun, start=start)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a new run goes: by the name it was given, or by one that is found for it."""
+
+    name: str | None
+    otherwise: str
+    runs: Path
+
+    def claim(self) -> Run:
+        return claim_run(self.runs, self.wanted, exact=self.name is not None)
+
+    @property
+    def wanted(self) -> str:
+        return self.name or self.otherwise
+
+
+def _begin(
+    chosen: Experiment,
+    place: Place,
+    data: Path | str | None,
+    device: str,
+    *,
+    quiet: bool,
+    begun: Callable[[Run], None],
+    start: Run | None = None,
+) -> Run:
+    if Path(place.wanted).name != place.wanted or place.wanted.startswith("."):
+        raise BadInput(f"'{place.wanted}' is no name for a run: use letters, digits, - and _")
     where = find_device(device)
     prepared = load_data(chosen, data)
-    check_that_it_builds(chosen, prepared.card)  # what clashes is refused before there is a folder
-    run = claim_run(Path(runs), wanted, exact=name is not None)
+    check_that_it_builds(chosen, prepared.card, start)  # what clashes is refused before there is a folder
+    run = place.claim()
     with run.hold():
-        run.begin(chosen, prepared.card, where)
+        run.begin(chosen, prepared.card, where, start)
         return _finish(run, chosen, prepared, where, quiet=quiet, begun=begun)
 
 
 def train_in(
-    folder: Path, experiment: Experiment, prepared: Prepared, device: torch.device, *, quiet: bool = False
+    folder: Path,
+    experiment: Experiment,
+    prepared: Prepared,
+    device: torch.device,
+    *,
+    quiet: bool = False,
+    start: Run | None = None,
 ) -> Run:
     """Train an experiment in FOLDER, or go on there; a finished run is left as it is. No report is written."""
-    run = begin_or_continue(folder, experiment, prepared.card, device)
+    run = begin_or_continue(folder, experiment, prepared.card, device, start)
     if not run.finished:
         with run.hold(), torch.random.fork_rng():
             Loop(run, experiment, prepared, device, Progress(experiment.training.epochs, quiet)).train()
@@ -67,13 +125,15 @@ def train_in(
     return run
 
 
-def begin_or_continue(folder: Path, experiment: Experiment, card: Card, device: torch.device) -> Run:
+def begin_or_continue(
+    folder: Path, experiment: Experiment, card: Card, device: torch.device, start: Run | None = None
+) -> Run:
     """A run folder of exactly this experiment, new or as it was left."""
     run = Run(folder)
     if not (folder / "experiment.json").exists():
-        check_that_it_builds(experiment, card)
+        check_that_it_builds(experiment, card, start)
         make_folder(folder)
-        run.begin(experiment, card, device)
+        run.begin(experiment, card, device, start)
     check_same(run, experiment)
     if run.card.fingerprint != card.fingerprint:
         raise BadInput(f"{folder} is a run of other pictures: move it away, or choose another folder")
@@ -277,14 +337,23 @@ def write_report(run: Run, prepared: Prepared, device: torch.device, page: Path 
     return page
 
 
-def check_that_it_builds(experiment: Experiment, card: Card) -> None:
+def check_that_it_builds(experiment: Experiment, card: Card, start: Run | None = None) -> None:
     counted(card.test, experiment.testing)
+    if isinstance(experiment.objective, Supervised) and not card.labelled:
+        raise BadInput(
+            f"the pictures of {card.name} have no labels: put those of each class in a folder of its own, or learn "
+            "without labels by 'vitlab pretrain dino'"
+        )
+    if isinstance(experiment.objective, Dino) and experiment.training.ema:
+        raise BadInput("ema keeps a running mean of the weights, and dino's teacher is one already: use ema=0")
     try:
         network = experiment.model.build(Shape(card.channels, card.height, card.width), len(card.classes))
     except (RuntimeError, MemoryError, OverflowError) as error:
         reason = (str(error).splitlines() or ["out of memory"])[0]
         raise BadInput(f"this model cannot be built here: {reason[:200]}") from None
-    experiment.training.optimiser.build(network)
+    experiment.training.optimiser.build(experiment.objective.build(network))
+    if start is not None:
+        take_start(network, read_tensors(start.weights)[0], start.weights)
 
 
 def as_run(run: Run | Path | str) -> Run:

@@ -69,4 +69,4 @@ def never() -> bool:
 
 
 def parameters_of(loop: Loop) -> int:
-    return sum(parameter.numel() for parameter in loop.session.network.parameters())
+    return sum(parameter.numel() for parameter in loop.session.learner.network.parameters())

@@ -22,15 +22,18 @@ TRAIN_NAMES = ("train", "training")
 TEST_NAMES = ("test", "testing", "val", "valid", "validation")  # the first that is there is the test part
 LARGEST_SIDE = 1024
 THREADS = 8
+UNLABELLED = "unlabelled"  # the one class of pictures that have none
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Your own pictures: a folder with one folder per class, or train/ and test/ with one folder per class in each."""
+    """Your own pictures: one folder per class, or train/ and test/ with these in each; or pictures without labels."""
 
     kind: ClassVar[str] = "folder"
-    path: str = ""  # folder with one folder per class, or with train/ and test/ (or val/) that hold them
+    path: str = (
+        ""  # folder with one folder per class, or with train/ and test/ (or val/) that hold them, or of pictures
+    )
     size: str = ""  # "32" or, height first, "32x48"; empty: the pictures' own size, or up to 64 where they differ
     channels: int = 0  # 1 grey, 3 colour; 0: grey if every picture is
     unreadable: Literal["refuse", "skip"] = "refuse"  # what to do about a picture that cannot be read
@@ -44,6 +47,8 @@ class Folder:
         root = _existing(self.path)
         train_root, test_root, notes = _find_split(root)
         found = _scan(train_root)
+        if UNLABELLED in found:
+            return self.unlabelled(root, found[UNLABELLED], size)
         classes = tuple(found)
         if len(classes) < 2:
             raise BadInput(
@@ -70,6 +75,16 @@ class Folder:
             train, test, held = split_test(train, self.test, names)
             notes += held
         return DataSet(shown(root.resolve().name), names, train, test, (*notes, *decided))
+
+    def unlabelled(self, root: Path, found: "_Found", size: tuple[int, int] | None) -> DataSet:
+        """Pictures that lie side by side, with no folder to name their class: all to learn from, none to test."""
+        with silent_pillow():
+            files = [_File(path, 0, False) for path in found.pictures]
+            pictures, files, decided = _read(files, size, self.channels, self.unreadable)
+        notes = [f"{counted(found.ignored, 'other file')} ignored"] if found.ignored else []
+        labels = torch.zeros(len(files), dtype=torch.int64)
+        train, test = Part(pictures, labels), Part(pictures[:0], labels[:0])
+        return DataSet(shown(root.resolve().name), (UNLABELLED,), train, test, ("no labels", *notes, *decided))
 
 
 @dataclass(frozen=True)
@@ -141,6 +156,10 @@ def _find_split(root: Path) -> tuple[Path, Path | None, list[str]]:
 def _scan(root: Path, allowed: Sequence[str] | None = None) -> dict[str, _Found]:
     """The pictures of each class folder in `root`."""
     folders = _folders(root)
+    if not folders and allowed is None and any(map(_is_picture, root.iterdir())):
+        files = sorted(_walk(root), key=lambda path: natural(path.name))
+        pictures = [path for path in files if _is_picture(path)]
+        return {UNLABELLED: _Found(pictures, len(files) - len(pictures))}
     if not folders:
         raise BadInput(
             f"{shown(root)} is empty of class folders: put the pictures of each class in a folder of its own"

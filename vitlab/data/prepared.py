@@ -39,6 +39,11 @@ class Card:
     fingerprint: str
     notes: tuple[str, ...]
 
+    @property
+    def labelled(self) -> bool:
+        """Whether there is a class to tell from another."""
+        return len(self.classes) > 1
+
 
 @dataclass(frozen=True, eq=False)
 class Prepared:

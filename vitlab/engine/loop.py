@@ -18,6 +18,7 @@ from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine import memory
 from vitlab.engine.compiler import compiler_trouble, in_compiled_parts
 from vitlab.engine.evaluation import Evaluation, evaluate_part
+from vitlab.engine.probe import Reader, give_head, glance
 from vitlab.engine.progress import Progress
 from vitlab.engine.replay import Replay
 from vitlab.engine.run import Run
@@ -26,8 +27,9 @@ from vitlab.engine.step import WholeStep
 from vitlab.engine.storage import read_tensors, write_tensors
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Testing
+from vitlab.model import VisionTransformer
 
-Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
+Step = Callable[..., tuple[Tensor, Tensor, Tensor | None]]
 
 
 class Stopped(Exception):
@@ -52,10 +54,11 @@ class Loop:
         steps_per_epoch = len(self.data.train) // self.batch
         steps = experiment.training.epochs * steps_per_epoch
         self.chance.start(experiment.seed)
-        self.session = Session(run.build().to(device), experiment, steps, steps_per_epoch)
-        self.forward: nn.Module = self.session.network
+        learner = experiment.objective.build(run.build()).to(device)
+        self.session = Session(learner, experiment, steps, steps_per_epoch)
+        self.forward: nn.Module = learner
         self.step: Step = self.step_by_parts
-        self.learn: Callable[[Tensor, Tensor, Tensor], None] = self.learn_batch
+        self.learn: Callable[..., None] = self.learn_batch
         if experiment.training.graph and device.type == "cuda":
             self.session.allow_recording()
             self.learn = Replay(self.learn_batch)
@@ -90,10 +93,22 @@ class Loop:
             with self.progress.training(session.steps, session.step):
                 while session.step < session.steps:
                     self.train_epoch(asked)
+        facts = self.facts() | self.judged()
         write_tensors(self.run.weights, session.evaluated.state_dict(), session.facts())
         result = self.evaluate(self.data.test, self.experiment.testing)
-        self.run.write_evaluation(result, self.facts() | self.mirrored(result))
+        self.run.write_evaluation(result, facts | self.mirrored(result))
         return result
+
+    def judged(self) -> dict[str, float]:
+        """What was learned without labels: by nearest neighbours; and the network gets a linear probe as its head."""
+        learner, network = self.session.learner, self.session.evaluated
+        if learner.labelled or not isinstance(network, VisionTransformer):
+            return {}
+        write_tensors(self.run.kept, (self.session.average or learner).kept(), {})
+        return give_head(network, self.reader(), self.data) if self.data.card.labelled else {}
+
+    def reader(self) -> Reader:
+        return Reader(self.session.evaluated, self.normalise, self.bfloat16, self.experiment.testing.at_once)
 
     def mirrored(self, result: Evaluation) -> dict[str, float]:
         """The accuracy of the mean of a picture's logits and its mirror image's, where it is asked for."""
@@ -125,41 +140,51 @@ class Loop:
             self.check_bad()  # waits for the device, so the clock is read after it
             session.seconds = before + time.monotonic() - started
             line = self.metrics(epoch)
-            if len(self.data.validation):
-                held_out = self.evaluate(self.data.validation, replace(self.experiment.testing, drop_last=False))
-                line |= {"validation_loss": held_out.loss, "validation_accuracy": held_out.accuracy}
+            if len(self.data.validation) and self.data.card.labelled:
+                line |= self.held_out()
             session.totals.zero_()
             session.seconds = before + time.monotonic() - started
             self.measured = (session.step, session.seconds)
             self.run.add_metrics(line | {"seconds": round(session.seconds, 3)})
             self.progress.epoch(line)
+            session.learner.check(line)
         self.pause(asked)
+
+    def held_out(self) -> dict[str, float]:
+        """How the model does on the pictures that it does not learn from."""
+        if not self.session.learner.labelled:
+            return {"knn_accuracy": glance(self.reader(), self.data)}
+        found = self.evaluate(self.data.validation, replace(self.experiment.testing, drop_last=False))
+        return {"validation_loss": found.loss, "validation_accuracy": found.accuracy}
 
     def train_step(self, chosen: Tensor) -> None:
         """One batch: gather, augment, normalise, learn."""
-        session, train, card = self.session, self.data.train, self.data.card
+        session, train = self.session, self.data.train
         self.chance.start(self.experiment.seed, 1, session.step)
         session.set_rate()
-        drawn = self.experiment.objective.draw(card.height, card.width, self.chance, session.step / session.steps)
         turn = self.first_turn[chosen] ^ bool(session.epoch % 2) if self.first_turn is not None else None
-        pictures = self.experiment.augment(unit(train.pictures[chosen]), self.chance.device, turn)
-        self.learn(self.normalise(pictures), train.labels[chosen], drawn.to(self.device, non_blocking=True))
+
+        def change(pictures: Tensor) -> Tensor:
+            return self.normalise(self.experiment.augment(pictures, self.chance.device, turn))
+
+        pictures, labels, done = unit(train.pictures[chosen]), train.labels[chosen], session.step / session.steps
+        self.learn(*session.learner.batch(pictures, labels, change, self.chance, done))
         session.advance()
 
-    def learn_batch(self, pictures: Tensor, labels: Tensor, drawn: Tensor) -> None:
+    def learn_batch(self, *batch: Tensor) -> None:
         """Step and count: all on the device, so that it can be recorded."""
-        loss, correct, norm = self.step(pictures, labels, drawn)
+        loss, measures, norm = self.step(*batch)
         self.watch(loss, norm)
-        self.session.count(loss, correct, len(labels))
+        self.session.count(loss, measures, self.batch)
 
-    def step_by_parts(self, pictures: Tensor, labels: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Loss, gradients, clipping and the optimiser, one after another: the loss, the right answers, the norm."""
+    def step_by_parts(self, *batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Loss, gradients, clipping and the optimiser, one after another: the loss, the measures, the norm."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            loss, correct = self.experiment.objective.loss(self.forward, pictures, labels, drawn)
+            loss, measures = self.forward(*batch)
         loss.backward()
         norm = self.clip() if self.experiment.training.clip else None
         self.session.move()
-        return loss.detach(), correct, norm
+        return loss.detach(), measures, norm
 
     def clip(self) -> Tensor:
         """Shorten the gradient to the longest allowed; returns the norm it had."""
@@ -188,12 +213,10 @@ class Loop:
     def metrics(self, epoch: int) -> dict[str, Any]:
         """Since the last measurement."""
         session, (step, seconds) = self.session, self.measured
-        loss, correct, seen = session.totals.tolist()
         return {
             "epoch": epoch + 1,
             "step": session.step,
-            "loss": loss / seen,
-            "accuracy": correct / seen,
+            **session.means(),
             "learning_rate": session.rate,
             "images_per_second": round((session.step - step) * self.batch / max(session.seconds - seconds, 1e-9), 1),
         }
@@ -221,11 +244,12 @@ class Loop:
         trouble = compiler_trouble(self.device.type)
         if trouble:
             raise BadInput(f"torch.compile does not work here ({trouble}): train with compile=no")
-        if self.device.type == "cpu" and isinstance(self.session.optimisers[0], torch.optim.AdamW):
+        adamw, learner = isinstance(self.session.optimisers[0], torch.optim.AdamW), self.session.learner
+        if self.device.type == "cpu" and adamw and learner.pure:
             self.step = self.whole_step()
             self.step.compile(*self.first_batch())
         else:
-            self.forward = in_compiled_parts(self.session.network)
+            self.forward = in_compiled_parts(learner)
             self.warm()
         self.compile_seconds = time.monotonic() - started
 
@@ -233,22 +257,23 @@ class Loop:
         """What `step_by_parts` does, as one function of flat memory."""
         (optimiser,), experiment = self.session.optimisers, self.experiment
         assert isinstance(optimiser, torch.optim.AdamW)
-        network, clip = self.session.network, experiment.training.clip
-        return WholeStep(network, optimiser, experiment.objective, clip, self.bfloat16)
+        return WholeStep(self.session.learner, optimiser, experiment.training.clip, self.bfloat16)
 
-    def first_batch(self) -> tuple[Tensor, Tensor, Tensor]:
-        """A batch of the shape that every step has."""
-        train, card = self.data.train, self.data.card
-        drawn = self.experiment.objective.draw(card.height, card.width, self.chance)
-        return self.normalise(unit(train.pictures[: self.batch])), train.labels[: self.batch], drawn.to(self.device)
+    def first_batch(self) -> tuple[Tensor, ...]:
+        """A batch of the shapes that every step has."""
+        pictures, labels = self.data.train.pictures[: self.batch], self.data.train.labels[: self.batch]
+        return self.session.learner.batch(unit(pictures), labels, self.normalise, self.chance)
 
     def warm(self) -> None:
         """Run the compiled model on one batch; the weights stay as they were."""
-        pictures, _, _ = self.first_batch()
+        batch, buffers = self.first_batch(), list(self.session.learner.buffers())
+        before = [buffer.clone() for buffer in buffers]
         for _ in range(3):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-                self.forward(pictures).float().sum().backward()
-            self.session.network.zero_grad(set_to_none=True)
+                self.forward(*batch)[0].backward()
+            self.session.learner.zero_grad(set_to_none=True)
+        for buffer, kept in zip(buffers, before, strict=True):
+            buffer.copy_(kept)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
@@ -261,7 +286,7 @@ class Loop:
             "train_seconds": round(session.seconds, 3),
             "compile_seconds": round(self.compile_seconds, 3),
             "images_per_second": round(seen / max(session.seconds, 1e-9), 1),
-            "parameters": sum(p.numel() for p in session.network.parameters()),
+            "parameters": sum(p.numel() for p in session.learner.network.parameters()),
             "peak_memory": memory.peak(self.device),
         }
 

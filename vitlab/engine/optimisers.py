@@ -24,7 +24,7 @@ class AdamW:
         check(self)
 
     def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
-        return [adamw(split_decay(list(model.named_parameters()), self.weight_decay), self.learning_rate, self.beta2)]
+        return [adamw(split_decay(trained(model), self.weight_decay), self.learning_rate, self.beta2)]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Muon:
     def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
         matrices: list[tuple[str, nn.Parameter]] = []
         rest: list[tuple[str, nn.Parameter]] = []
-        for name, parameter in model.named_parameters():
+        for name, parameter in trained(model):
             in_block = parameter.ndim == 2 and "blocks." in name and name.endswith("weight")
             in_stem = self.filters and name.endswith("convolve.weight")
             (matrices if in_block or in_stem else rest).append((name, parameter))
@@ -70,6 +70,10 @@ def check(settings: Optimiser) -> None:
             raise BadInput(f"{name} must be 0 or more, not {getattr(settings, name)}")
     if not 0 <= settings.beta2 < 1:
         raise BadInput(f"beta2 is a share from 0 up to 1, not {settings.beta2}")
+
+
+def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
 def split_decay(named: list[tuple[str, nn.Parameter]], decay: float) -> list[dict]:

@@ -10,6 +10,8 @@ from rich.progress import Progress as Bar
 
 from vitlab.console import terminal
 
+SHOWN = {"accuracy": "accuracy", "validation_accuracy": "validation", "knn_accuracy": "k-NN", "spread": "spread"}
+
 
 class Progress:
     """A live bar on a terminal, and one line per epoch everywhere; `quiet` shows neither."""
@@ -41,12 +43,14 @@ class Progress:
             return
         now = measure()
         self.shown_at = time.monotonic()
-        text = f"loss {now['loss']:.3f}  accuracy {now['accuracy']:.1%}  {now['images_per_second']:,.0f} pictures/s"
+        accuracy = f"accuracy {now['accuracy']:.1%}  " if "accuracy" in now else ""
+        text = f"loss {now['loss']:.3f}  {accuracy}{now['images_per_second']:,.0f} pictures/s"
         self.bar.update(self.task, completed=step, epoch=now["epoch"], text=text)
 
     def epoch(self, line: Mapping[str, Any]) -> None:
         width = len(str(self.epochs))
-        text = f"epoch {line['epoch']:{width}}/{self.epochs}  loss {line['loss']:.4f}  accuracy {line['accuracy']:6.2%}"
-        if "validation_accuracy" in line:
-            text += f"  validation {line['validation_accuracy']:6.2%}"
+        text = f"epoch {line['epoch']:{width}}/{self.epochs}  loss {line['loss']:.4f}"
+        for name, words in SHOWN.items():
+            if name in line:
+                text += f"  {words} {line[name]:6.2%}"
         self.console.print(f"{text}  {line['images_per_second']:,.0f} pictures/s")

@@ -1,6 +1,7 @@
 """A run is a folder: it can be moved, zipped, read by hand, killed at any instant and resumed to the same result."""
 
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -47,6 +48,16 @@ class Run:
         return self.folder / "weights.safetensors"
 
     @property
+    def start(self) -> Path:
+        """The weights that training starts from, where they are another run's."""
+        return self.folder / "start.safetensors"
+
+    @property
+    def kept(self) -> Path:
+        """What an objective keeps beside the weights."""
+        return self.folder / "objective.safetensors"
+
+    @property
     def report(self) -> Path:
         return self.folder / "report.html"
 
@@ -68,20 +79,28 @@ class Run:
     def environment(self) -> dict[str, Any]:
         return read_json(self.folder / "environment.json")
 
-    def begin(self, experiment: Experiment, card: Card, device: torch.device) -> None:
+    def begin(self, experiment: Experiment, card: Card, device: torch.device, start: "Run | None" = None) -> None:
         """Write down all that is known before the first step."""
         if (self.folder / "experiment.json").exists():
             raise BadInput(
                 f"{self.folder} is there already: go on with 'vitlab resume {self.folder}', or choose another --name"
             )
-        write_json(self.folder / "environment.json", describe_environment(device))
+        origin = {}
+        if start is not None:
+            content = start.weights.read_bytes()
+            write(self.start, content)
+            origin = {"start": {"run": start.name, "sha256": hashlib.sha256(content).hexdigest()}}
+        write_json(self.folder / "environment.json", describe_environment(device) | origin)
         write_json(self.folder / "data.json", to_json(card))
         write_json(self.folder / "experiment.json", to_json(experiment))  # last: a folder with it is a run
 
     def build(self) -> Network:
         """The run's model with its first weights."""
         card = self.card
-        return self.experiment.model.build(Shape(card.channels, card.height, card.width), len(card.classes))
+        network = self.experiment.model.build(Shape(card.channels, card.height, card.width), len(card.classes))
+        if self.start.exists():
+            take_start(network, read_tensors(self.start)[0], self.start)
+        return network
 
     def model(self) -> Network:
         """The trained model, ready to be used."""
@@ -163,6 +182,18 @@ def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: 
         network.load_state_dict(dict(tensors))
     except RuntimeError as error:
         raise BadInput(f"{path} does not fit the run's model: {' '.join(str(error).split())[:300]}") from None
+
+
+def take_start(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Copy another run's weights into a model, all but those of its logits, whose classes may be others."""
+    own = network.state_dict()
+    wanted = {name for name in own if "head.logits." not in name}
+    odd = sorted(name for name in wanted if name not in tensors or tensors[name].shape != own[name].shape)
+    if odd:
+        raise BadInput(
+            f"{path} does not fit this model: {', '.join(odd[:3])} {'are' if len(odd) > 1 else 'is'} of another"
+        )
+    network.load_state_dict({name: tensors[name] if name in wanted else own[name] for name in own})
 
 
 def open_run(folder: Path | str) -> Run:

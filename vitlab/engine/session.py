@@ -12,29 +12,30 @@ from vitlab.engine.run import load_weights
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
 from vitlab.model import Network
+from vitlab.objectives import Learner
 
 
 class Session:
     """The state of a run after `step` steps; it goes to a checkpoint and comes back bit for bit."""
 
-    def __init__(self, network: Network, experiment: Experiment, steps: int, steps_per_epoch: int):
-        self.network = network.train()
-        self.parameters: list[Tensor] = list(network.parameters())
-        self.average = copy.deepcopy(network).requires_grad_(False).eval() if experiment.training.ema else None
-        self.optimisers = experiment.training.optimiser.build(network)
+    def __init__(self, learner: Learner, experiment: Experiment, steps: int, steps_per_epoch: int):
+        self.learner = learner.train()
+        self.parameters: list[Tensor] = [p for p in learner.parameters() if p.requires_grad]
+        self.average = copy.deepcopy(learner).requires_grad_(False).eval() if experiment.training.ema else None
+        self.optimisers = experiment.training.optimiser.build(learner)
         self.highest = [[group["lr"] for group in optimiser.param_groups] for optimiser in self.optimisers]
         self.training = experiment.training
         self.steps, self.steps_per_epoch = steps, steps_per_epoch
         self.step = 0
         self.rate = 0.0
         self.seconds = 0.0
-        # Loss, right answers and pictures since the last measurement.
-        self.totals = torch.zeros(3, dtype=torch.float64, device=next(network.parameters()).device)
+        # Loss, the learner's measures and pictures since the last measurement.
+        self.totals = torch.zeros(2 + len(learner.measures), dtype=torch.float64, device=self.parameters[0].device)
 
     @property
     def evaluated(self) -> Network:
         """The model to judge: the running mean where there is one."""
-        return self.average if self.average is not None else self.network
+        return (self.average if self.average is not None else self.learner).evaluated
 
     @property
     def epoch(self) -> int:
@@ -58,11 +59,16 @@ class Session:
                 group["capturable"] = True
                 group["lr"] = torch.tensor(group["lr"], device=self.totals.device)
 
-    def count(self, loss: Tensor, correct: Tensor, seen: int) -> None:
+    def count(self, loss: Tensor, measures: Tensor, seen: int) -> None:
         """Add a batch to the totals, without waiting for the device."""
         self.totals[0] += loss.double() * seen
-        self.totals[1] += correct
-        self.totals[2] += seen
+        self.totals[1:-1] += measures
+        self.totals[-1] += seen
+
+    def means(self) -> dict[str, float]:
+        """The loss and the learner's measures, over the pictures since the last measurement."""
+        *totals, seen = self.totals.tolist()
+        return {name: total / seen for name, total in zip(("loss", *self.learner.measures), totals, strict=True)}
 
     def move(self) -> None:
         """Move the weights by their gradients."""
@@ -71,8 +77,9 @@ class Session:
             optimiser.zero_grad(set_to_none=True)
 
     def advance(self) -> None:
-        """The step is done: count it, and let the running mean follow."""
+        """The step is done: count it, and let what follows the weights follow."""
         self.step += 1
+        self.learner.follow(self.step / self.steps)
         if self.average is not None:
             # The mean starts short and grows to its full memory, so that the first weights are soon forgotten.
             keep = min(self.training.ema, (1 + self.step) / (10 + self.step))
@@ -80,7 +87,7 @@ class Session:
                 torch._foreach_lerp_(list(self.average.parameters()), self.parameters, 1 - keep)
 
     def tensors(self) -> dict[str, Tensor]:
-        kept = {f"model.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        kept = {f"model.{name}": tensor for name, tensor in self.learner.state_dict().items()}
         if self.average is not None:
             kept |= {f"average.{name}": tensor for name, tensor in self.average.state_dict().items()}
         for i, optimiser in enumerate(self.optimisers):
@@ -93,7 +100,7 @@ class Session:
 
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], path: Path) -> None:
         """Become the session that wrote these tensors."""
-        load_weights(self.network, under("model", tensors), path)
+        load_weights(self.learner, under("model", tensors), path)
         if self.average is not None:
             load_weights(self.average, under("average", tensors), path)
         for i, optimiser in enumerate(self.optimisers):

@@ -9,23 +9,21 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from vitlab.engine import memory
-from vitlab.objectives import Objective
+from vitlab.objectives import Learner
 
 
 class WholeStep:
     """w, m, v ← AdamW(w, m, v, clip(∇loss(w))), traced on one batch and compiled for batches of its shape.
 
     Weights and moments become views into one flat tensor each, so that clipping and AdamW are one pass over memory.
-    They stay where the network and its optimiser keep them, so a checkpoint is the same as without this.
+    They stay where the learner and its optimiser keep them, so a checkpoint is the same as without this.
     """
 
-    def __init__(
-        self, network: nn.Module, optimiser: torch.optim.AdamW, objective: Objective, clip: float, bfloat16: bool
-    ):
-        self.network, self.objective, self.clip, self.bfloat16 = network, objective, clip, bfloat16
+    def __init__(self, learner: Learner, optimiser: torch.optim.AdamW, clip: float, bfloat16: bool):
+        self.learner, self.clip, self.bfloat16 = learner, clip, bfloat16
         self.groups = optimiser.param_groups
         parameters = [parameter for group in self.groups for parameter in group["params"]]
-        names = {parameter: name for name, parameter in network.named_parameters()}
+        names = {parameter: name for name, parameter in learner.named_parameters()}
         self.names = [names[parameter] for parameter in parameters]
         self.shapes = [parameter.shape for parameter in parameters]
         states = [state_of(optimiser, parameter) for parameter in parameters]
@@ -48,7 +46,7 @@ class WholeStep:
             self.call(*given)
 
     def __call__(self, *batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Move the weights by one batch: its loss, its right answers, and the norm that its gradient had."""
+        """Move the weights by one batch: its loss, its measures, and the norm that its gradient had."""
         self.steps += 1
         return self.call(torch.tensor(self.rates(float(self.steps[0]))), *self.flat, *batch)
 
@@ -60,20 +58,19 @@ class WholeStep:
     def learn(self, rates: Tensor, weights: Tensor, first: Tensor, second: Tensor, *batch: Tensor) -> Any:
         leaf = weights.detach().requires_grad_()
         with torch.autocast(weights.device.type, torch.bfloat16, enabled=self.bfloat16):
-            loss, correct = self.objective.loss(self.model_of(leaf), *batch)
+            loss, measures = functional_call(self.learner, self.named(leaf), batch)
         (gradient,) = torch.autograd.grad(loss, leaf)
         with torch.no_grad():
             norm = gradient.norm()
             if self.clip:
                 gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1.0)
             self.move(rates, weights, gradient, first, second)
-        return loss.detach(), correct, norm
+        return loss.detach(), measures, norm
 
-    def model_of(self, weights: Tensor) -> Any:
-        """The network as a function of pictures, with these weights."""
+    def named(self, weights: Tensor) -> dict[str, Tensor]:
+        """The learner's weights by their names, of these in flat memory."""
         parts = weights.split([shape.numel() for shape in self.shapes])
-        named = {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
-        return lambda pictures: functional_call(self.network, named, (pictures,))
+        return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
 
     def move(self, rates: Tensor, weights: Tensor, gradient: Tensor, first: Tensor, second: Tensor) -> None:
         """w ← w − η(m̂ / (√v̂ + ε) + λw), in torch's order."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitlab.errors import BadInput
 from vitlab.model.layout import Layout
-from vitlab.model.positions import Rotation
+from vitlab.model.positions import Turning
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ def keep(tokens: Tensor, read: slice | None) -> Tensor:
 class Mixer(nn.Module):
     """Tokens (b, n, d) → those in `read` (all, if none is named); `map` gives the weights (b, h, n, n) that did it."""
 
-    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, rotation: Turning | None = None, read: slice | None = None) -> Tensor:
         raise NotImplementedError
 
-    def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+    def map(self, tokens: Tensor, rotation: Turning | None = None) -> Tensor:
         raise NotImplementedError
 
     def values(self, tokens: Tensor) -> Tensor:
@@ -127,13 +127,13 @@ class SoftmaxMixer(Mixer):
         self.normalise_queries = HeadNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
         self.normalise_keys = HeadNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
 
-    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, rotation: Turning | None = None, read: slice | None = None) -> Tensor:
         queries, keys, values = self.split(tokens, rotation)
         if read is not None:  # only these tokens ask
             queries = queries[:, :, read]
         return self.join(self.mix(queries, keys, values))
 
-    def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+    def map(self, tokens: Tensor, rotation: Turning | None = None) -> Tensor:
         queries, keys, _ = self.split(tokens, rotation)
         return self.weights(queries, keys)
 
@@ -143,7 +143,7 @@ class SoftmaxMixer(Mixer):
     def join(self, mixed: Tensor) -> Tensor:
         return self.out(rearrange(mixed, "b h n e -> b n (h e)"))
 
-    def split(self, tokens: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+    def split(self, tokens: Tensor, rotation: Turning | None) -> tuple[Tensor, Tensor, Tensor]:
         # Cut, not unbound from a first axis: the gradients are then joined in one pass, not padded and summed.
         queries, keys, values = (
             rearrange(part, "b n (h e) -> b n h e", h=self.heads) for part in self.qkv(tokens).chunk(3, dim=-1)
@@ -184,7 +184,7 @@ class LinformerMixer(SoftmaxMixer):
         self.squeeze_keys = nn.Parameter(torch.randn(squeezes, layout.tokens, settings.k) * layout.tokens**-0.5)
         self.squeeze_values = nn.Parameter(torch.randn(squeezes, layout.tokens, settings.k) * layout.tokens**-0.5)
 
-    def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+    def map(self, tokens: Tensor, rotation: Turning | None = None) -> Tensor:
         """softmax(Q(EᵀK)ᵀ)·Fᵀ: the weights on the k rows carried back to the n tokens; they may be negative."""
         queries, keys, _ = self.split(tokens, rotation)
         return self.weights(queries, self.squeeze_keys.mT @ keys) @ self.squeeze_values.mT
@@ -198,7 +198,7 @@ class LocalityMixer(SoftmaxMixer):
         super().__init__(settings, width)
         self.sharpness = nn.Parameter(torch.full((settings.heads,), self.scale))  # 1/τ, one per head
 
-    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, rotation: Turning | None = None, read: slice | None = None) -> Tensor:
         return keep(super().forward(tokens, rotation), read)  # the diagonal is that of all tokens
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -220,11 +220,11 @@ class UniformMixer(Mixer):
         self.value = nn.Linear(width, width, bias=settings.bias)
         self.out = nn.Linear(width, width) if settings.project else nn.Identity()
 
-    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, rotation: Turning | None = None, read: slice | None = None) -> Tensor:
         # W·mean(x) + b = mean(W·x + b), so one row is projected rather than n.
         return self.out(self.value(tokens.mean(dim=1, keepdim=True))).expand_as(keep(tokens, read))
 
-    def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+    def map(self, tokens: Tensor, rotation: Turning | None = None) -> Tensor:
         batch, count, _ = tokens.shape
         return tokens.new_full((batch, 1, count, count), 1 / count)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vitlab.errors import BadInput
 from vitlab.model.attention import Attention, keep
 from vitlab.model.layout import Layout
-from vitlab.model.positions import Rotation
+from vitlab.model.positions import Turning
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class BlockLayer(nn.Module):
         self.end_attention = BranchEnd(settings, width, skip)
         self.end_mlp = BranchEnd(settings, width, skip)
 
-    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, rotation: Turning | None = None, read: slice | None = None) -> Tensor:
         """Tokens (b, n, d) → the tokens in `read` (all, if none is named), after attention and MLP."""
         early, late = (read, None) if self.mlp.shift is None else (None, read)  # a shift needs the neighbours
         mixed = self.attention(self.seen(tokens), rotation, early)
         return keep(self.finish(keep(tokens, early), mixed), late)
 
-    def map(self, tokens: Tensor, rotation: Rotation | None = None) -> Tensor:
+    def map(self, tokens: Tensor, rotation: Turning | None = None) -> Tensor:
         """The attention weights (b, h, n, n) that `forward` uses on these tokens."""
         return self.attention.map(self.seen(tokens), rotation)
 
@@ -93,7 +93,7 @@ class Stack(nn.ModuleList):
     def __init__(self, settings: Block, depth: int, width: int, attention: Attention, layout: Layout):
         super().__init__(settings.build(width, attention, layout, i / max(depth - 1, 1)) for i in range(depth))
 
-    def forward(self, tokens: Tensor, rotation: Rotation | None = None, read: slice | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, rotation: Turning | None = None, read: slice | None = None) -> Tensor:
         """All blocks; the last one works only on the tokens in `read`, since nothing looks at the others."""
         if read == slice(0, tokens.shape[1]):
             read = None

@@ -52,7 +52,11 @@ class Reader(nn.Module):
 
     def forward(self, read: Tensor) -> Tensor:
         """The tokens in `read` (b, m, d) → logits (b, classes)."""
-        return self.logits(read[:, 0] if read.shape[1] == 1 else read.mean(dim=1))
+        return self.logits(self.pool(read))
+
+    def pool(self, read: Tensor) -> Tensor:
+        """The tokens in `read` (b, m, d) → the picture's features (b, d)."""
+        return read[:, 0] if read.shape[1] == 1 else read.mean(dim=1)
 
 
 Output = Literal["logits", "log-softmax", "softmax"]

@@ -98,7 +98,10 @@ class Join(nn.Module):
         self.head = head.build(settings.width, classes, self.layout)
 
     def forward(self, scales: list[Tensor]) -> Tensor:
-        return self.head(self.norm(self.blocks(self.enter(scales), None, self.head.read)))
+        return self.head.logits(self.features(scales))
+
+    def features(self, scales: list[Tensor]) -> Tensor:
+        return self.head.pool(self.norm(self.blocks(self.enter(scales), None, self.head.read)))
 
     def enter(self, scales: list[Tensor]) -> Tensor:
         """[extra; tokens of scale 1; tokens of scale 2; …], with their positions."""
@@ -146,6 +149,10 @@ class MultiScaleTransformer(nn.Module):
 
     def logits(self, pictures: Tensor) -> Tensor:
         return self.join([scale(pictures) for scale in self.scales])
+
+    def features(self, pictures: Tensor) -> Tensor:
+        """(b, c, y, x) → (b, d): what the logits are made of."""
+        return self.join.features([scale(pictures) for scale in self.scales])
 
     def trace(self, pictures: Tensor) -> Stream:
         """The join's stream, fed by one for each scale, to look at."""

@@ -1,5 +1,6 @@
 """Positions: each kind tells a token where it lies, by adding a table to the tokens or by turning queries and keys."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,6 +9,8 @@ from torch import Tensor, nn
 
 from vitlab.errors import BadInput
 from vitlab.model.layout import Layout
+
+Turning = Callable[[Tensor], Tensor]  # queries or keys (b, h, n, e) → the same, turned by where each token lies
 
 
 class Position(nn.Module):
@@ -48,11 +51,7 @@ class Sinusoidal2d:
     kind: ClassVar[str] = "sinusoidal-2d"
 
     def build(self, layout: Layout, width: int, head_width: int | None) -> Position:
-        if width % 4:
-            raise BadInput(f"positions sinusoidal-2d need a width that 4 divides, not {width}")
-        y, x = layout.coordinates().unbind(-1)
-        table = torch.cat([sinusoids(y, width // 2), sinusoids(x, width // 2)], dim=-1)
-        return Table(torch.cat([table.new_zeros(layout.extra, width), table]))
+        return Table(sinusoids_on(layout, width))
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,21 @@ class Rotation(nn.Module):
         self.register_buffer("sine", angles.sin())
 
     def forward(self, vectors: Tensor) -> Tensor:
+        return Turn(self.cosine, self.sine)(vectors)
+
+    def at(self, places: Tensor) -> "Turn":
+        """The rotation of the tokens at `places` (b, m), which differ from picture to picture."""
+        return Turn(self.cosine[places].unsqueeze(1), self.sine[places].unsqueeze(1))
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Cosines and sines (n, e / 2), or (b, 1, n, e / 2), of the angles by which pairs are turned."""
+
+    cosine: Tensor
+    sine: Tensor
+
+    def __call__(self, vectors: Tensor) -> Tensor:
         # [a; b] → [a; b]·cos + [b; a]·[−sin; sin]: compiled, a swap is an index, where joining halves is two kernels.
         pairs = vectors.unflatten(-1, (2, -1))
         sine = torch.stack([-self.sine, self.sine], dim=-2)
@@ -124,6 +138,15 @@ class Rotation(nn.Module):
 
 def learned_table(layout: Layout, width: int) -> nn.Parameter:
     return nn.Parameter(nn.init.trunc_normal_(torch.empty(layout.tokens, width), std=0.02))
+
+
+def sinusoids_on(layout: Layout, width: int) -> Tensor:
+    """(n, width): half of it by the row and half by the column; nothing for extra tokens."""
+    if width % 4:
+        raise BadInput(f"positions sinusoidal-2d need a width that 4 divides, not {width}")
+    y, x = layout.coordinates().unbind(-1)
+    table = torch.cat([sinusoids(y, width // 2), sinusoids(x, width // 2)], dim=-1)
+    return torch.cat([table.new_zeros(layout.extra, width), table])
 
 
 def sinusoids(places: Tensor, width: int) -> Tensor:

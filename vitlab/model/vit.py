@@ -12,7 +12,7 @@ from vitlab.model.attention import Attention, Softmax, Uniform
 from vitlab.model.blocks import Block, Stack
 from vitlab.model.heads import OUTPUTS, ClassToken, Head, Output
 from vitlab.model.layout import Layout, Shape
-from vitlab.model.positions import Learned, Positions, Rotary
+from vitlab.model.positions import Learned, Positions, Rotary, Turning
 from vitlab.model.stream import Maps, Stream, follow
 from vitlab.model.tokens import ConvPatches, Tokens
 
@@ -76,12 +76,26 @@ class VisionTransformer(nn.Module):
         return OUTPUTS[self.output](self.logits(pictures))
 
     def logits(self, pictures: Tensor) -> Tensor:
-        tokens, rotation = self.embed(pictures), self.positions.rotation
+        return self.head.logits(self.features(pictures))
+
+    def features(self, pictures: Tensor, places: Tensor | None = None) -> Tensor:
+        """(b, c, y, x) → (b, d): what the logits are made of; of the patches at `places` (b, m) alone, if any."""
+        tokens, rotation = self.enter(pictures, places)
         if self.across == "batch":  # each place of the picture attends to the same place of the other pictures
             tokens = self.blocks(tokens.transpose(0, 1), rotation).transpose(0, 1)[:, self.head.read]
         else:
             tokens = self.blocks(tokens, rotation, self.head.read)
-        return self.head(self.norm(tokens))
+        return self.head.pool(self.norm(tokens))
+
+    def enter(self, pictures: Tensor, places: Tensor | None = None) -> tuple[Tensor, Turning | None]:
+        """The tokens that the blocks are given, and how these turn them: extra tokens, and patches, or some of them."""
+        tokens, rotation = self.embed(pictures), self.positions.rotation
+        if places is None:
+            return tokens, rotation
+        extra = torch.arange(self.layout.extra, device=places.device).expand(len(places), -1)
+        places = torch.cat([extra, places + self.layout.extra], dim=1)
+        tokens = tokens.gather(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
+        return tokens, None if rotation is None else rotation.at(places)
 
     def embed(self, pictures: Tensor) -> Tensor:
         """(b, c, y, x) → (b, n, d): extra tokens and patches, with their positions."""

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from vitlab.chance import Chance
 from vitlab.errors import BadInput
+from vitlab.model import Network
+from vitlab.objectives.learner import Change, Learner
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,9 @@ class Supervised:
             raise BadInput(f"label_smoothing is a share from 0 up to 1, not {self.label_smoothing}")
         if not (0 <= self.mixed <= 1 and 0 <= self.mixed_until <= 1):
             raise BadInput(f"mixed and mixed_until are shares, not {self.mixed} and {self.mixed_until}")
+
+    def build(self, network: Network) -> "Classifier":
+        return Classifier(self, network)
 
     @property
     def mixes(self) -> bool:
@@ -67,6 +72,25 @@ class Supervised:
         return share * own + (1 - share) * other, (logits.detach().argmax(dim=-1) == major).sum()
 
 
+class Classifier(Learner):
+    measures, labelled = ("accuracy",), True
+
+    def __init__(self, settings: Supervised, network: Network):
+        super().__init__(network)
+        self.settings = settings
+
+    def batch(
+        self, pictures: Tensor, labels: Tensor, change: Change, chance: Chance, done: float = 0.0
+    ) -> tuple[Tensor, ...]:
+        height, width = pictures.shape[-2:]
+        drawn = self.settings.draw(height, width, chance, done)
+        return change(pictures), labels, drawn.to(pictures.device, non_blocking=True)
+
+    def forward(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
+        loss, correct = self.settings.loss(self.network, *batch)
+        return loss, correct.unsqueeze(0)
+
+
 def mix(pictures: Tensor, drawn: Tensor) -> Tensor:
     """Blend each picture with its mirror in the batch, and paste the mirror's rectangle."""
     blend, _, top, bottom, left, right = drawn.unbind()
@@ -75,6 +99,3 @@ def mix(pictures: Tensor, drawn: Tensor) -> Tensor:
     inside = (y >= top) & (y < bottom) & (x >= left) & (x < right)
     mirror = pictures.flip(0)
     return torch.where(inside, mirror, torch.lerp(mirror, pictures, blend))
-
-
-Objective = Supervised

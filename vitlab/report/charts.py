@@ -1,4 +1,4 @@
-"""Line charts and the reliability diagram as inline SVG, coloured by the page's style."""
+"""Line charts, the reliability diagram and maps of points as inline SVG, coloured by the page's style."""
 
 import json
 import math
@@ -11,6 +11,14 @@ WIDTH, HEIGHT = 460, 270
 LEFT, RIGHT, TOP, BOTTOM = 50, 86, 12, 40
 LABEL = 15  # pixels between the names of two lines
 SQUARE = 320
+WIDE, EDGE = 720, 14  # of a map
+SHAPES = (  # told apart also by readers who see no colours
+    "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0z",
+    "M-3.1-3.1h6.2v6.2h-6.2z",
+    "M0-4.2L4.1 3H-4.1z",
+    "M0-4.5L4.5 0L0 4.5L-4.5 0z",
+    "M0 4.2L4.1-3H-4.1z",
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class Series:
     kind: str  # the style's class: "main" or "second", or that of a run
     values: Sequence[float]
     epochs: Sequence[float] = ()  # where they are not those of the chart
+    short: str = ""  # what stands at the line's end, where the label is too long for it
 
     @property
     def last(self) -> float | None:
@@ -166,6 +175,42 @@ def reliability(bins: Sequence[tuple[float, float, int]], describe: str) -> Mark
     )
 
 
+@dataclass(frozen=True)
+class Point:
+    """One point of a map: where it lies, which of the kinds it is, and what is said of it."""
+
+    x: float
+    y: float
+    kind: int
+    title: str
+
+
+def scatter(points: Sequence[Point], describe: str) -> Markup:
+    """Points at one scale in both directions, each in its kind's colour and shape; the axes mean nothing."""
+    across, up = ([getattr(point, name) for point in points] for name in ("x", "y"))
+    wide, tall = max(across) - min(across), max(up) - min(up)
+    scale = min((WIDE - 2 * EDGE) / max(wide, 1e-9), 0.75 * WIDE / max(tall, 1e-9))
+    height = round(max(tall * scale, 0.25 * WIDE)) + 2 * EDGE
+    left, top = WIDE / 2 - scale * (max(across) + min(across)) / 2, height / 2 + scale * (max(up) + min(up)) / 2
+    kinds = "".join(
+        f'<path id="kind-{kind}" class="kind-{kind}" d="{shape(kind)}"/>' for kind in sorted({p.kind for p in points})
+    )
+    marks = "".join(
+        f'<use href="#kind-{point.kind}" x="{left + scale * point.x:.1f}" y="{top - scale * point.y:.1f}">'
+        f"<title>{escape(point.title)}</title></use>"
+        for point in points
+    )
+    return Markup(
+        f'<svg class="chart points" role="img" viewBox="0 0 {WIDE} {height}" aria-label="{escape(describe)}">'
+        f"<defs>{kinds}</defs>{marks}</svg>"
+    )
+
+
+def shape(kind: int) -> str:
+    """The outline of a kind's points, around 0."""
+    return SHAPES[kind % len(SHAPES)]
+
+
 def _rule(y: float, label: str) -> str:
     return f'<path class="rule" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>' + _text(LEFT - 8, y + 4, "end", label)
 
@@ -212,5 +257,5 @@ def _end_labels(series: Sequence[Series], horizontal: Axis, vertical: Axis) -> l
         if line.epochs:
             x = horizontal.pixel(line.epochs[-1])
             parts.append(f'<path class="leader {line.kind}" d="M{x:.1f} {y:.1f}H{right}L{right + 8} {place:.1f}"/>')
-        parts.append(_text(right + 10, place + 4, "start", line.label, f"label {line.kind}"))
+        parts.append(_text(right + 10, place + 4, "start", line.short or line.label, f"label {line.kind}"))
     return parts

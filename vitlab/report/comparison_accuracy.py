@@ -77,6 +77,9 @@ def summary(runs: Sequence[Compared]) -> list[str]:
     found = gather(runs)
     lines = []
     for run in runs:
+        if not run.evaluation.count:
+            lines.append(f"{run.letter} {run.name}: no test pictures")
+            continue
         low, high = (f"{100 * bound:.2f}" for bound in run.evaluation.interval)
         lines.append(f"{run.letter} {run.name}: {100 * run.evaluation.accuracy:.2f} % (95 % interval {low} to {high})")
     lines += [each.sentence for each in found.against]

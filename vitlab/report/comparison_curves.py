@@ -23,23 +23,45 @@ class Curves:
 
 
 def gather(runs: Sequence[Compared]) -> Curves:
-    """Accuracy and loss against epoch: on held-out pictures where every run has some, else on the training pictures."""
+    """Accuracy and loss against epoch: on held-out pictures where every run has some, else on the training pictures.
+
+    A run without labels has the accuracy of nearest neighbours, and a loss that only its like can be compared with.
+    """
     drawn = [run for run in runs if run.epochs]
     if not drawn:
         return Curves((), ("No run has recorded an epoch, so there is no curve to draw.",), ())
-    without = [run.called for run in drawn if not all("validation_loss" in epoch for epoch in run.epochs)]
-    charted = [_chart(drawn, name, held_out=not without) for name in ("accuracy", "loss")]
-    return Curves(tuple(charted), tuple(_remarks(runs, drawn, without)), tuple(_end(run, not without) for run in drawn))
+    labelled = [run for run in drawn if run.labelled]
+    without = [run.called for run in labelled if not all("validation_loss" in epoch for epoch in run.epochs)]
+    like = [run for run in drawn if of_one_loss(drawn[0], run)]
+    charted = [
+        _chart(drawn, "accuracy", held_out=not without),
+        _chart(like, "loss", held_out=not without and drawn[0].labelled),
+    ]
+    ends = tuple(_end(run, not without, run in like) for run in drawn)
+    return Curves(tuple(charted), tuple(_remarks(runs, drawn, without)), ends)
 
 
-def _end(run: Compared, held_out: bool) -> tuple[Compared, str, str, str]:
-    last, kind = run.epochs[-1], "validation_" if held_out else ""
-    accuracy, loss = (value_of(last.get(f"{kind}{name}")) for name in ("accuracy", "loss"))
-    return run, f"{last['epoch']:g}", words.percent(accuracy), words.number(loss)
+def of_one_loss(one: Compared, two: Compared) -> bool:
+    return one.experiment.objective.kind == two.experiment.objective.kind
+
+
+def key_of(run: Compared, name: str, held_out: bool) -> str:
+    """Under which name a run's epochs have an accuracy or a loss."""
+    if run.labelled:
+        return f"validation_{name}" if held_out else name
+    return "knn_accuracy" if name == "accuracy" else name
+
+
+def _end(run: Compared, held_out: bool, alike: bool) -> tuple[Compared, str, str, str]:
+    last = run.epochs[-1]
+    accuracy, loss = (value_of(last.get(key_of(run, name, held_out))) for name in ("accuracy", "loss"))
+    return run, f"{last['epoch']:g}", words.percent(accuracy), words.number(loss) if alike else words.MISSING
 
 
 def _chart(runs: Sequence[Compared], name: str, held_out: bool) -> Chart:
-    key = f"validation_{name}" if held_out else name
+    what = f"{'validation' if held_out else 'training'} {name}"
+    if name == "accuracy" and not any(run.labelled for run in runs):
+        what = "accuracy of nearest neighbours"
     form: Callable[[float], str] = words.percent if name == "accuracy" else words.number
     labels = [f"{run.letter} {run.name}" for run in runs]
     if max(map(len, labels)) > ROOM:
@@ -48,7 +70,7 @@ def _chart(runs: Sequence[Compared], name: str, held_out: bool) -> Chart:
         charts.Series(
             label,
             f"run {run.style}",
-            [value_of(epoch.get(key)) for epoch in run.epochs],
+            [value_of(epoch.get(key_of(run, name, held_out))) for epoch in run.epochs],
             [float(epoch["epoch"]) for epoch in run.epochs],
         )
         for label, run in zip(labels, runs, strict=True)
@@ -56,7 +78,7 @@ def _chart(runs: Sequence[Compared], name: str, held_out: bool) -> Chart:
     low, high = _range(series, name)
     marks = charts.steps(low, high, most=5)
     shown = [f"{round(100 * mark, 6):g}{words.NARROW_SPACE}%" if name == "accuracy" else f"{mark:g}" for mark in marks]
-    sentence = _sentence(runs, series, f"{'validation' if held_out else 'training'} {name}", form, name == "accuracy")
+    sentence = _sentence(runs, series, what, form, name == "accuracy")
     drawing = charts.curves(
         sorted({epoch for line in series for epoch in line.epochs}),
         series,
@@ -66,7 +88,7 @@ def _chart(runs: Sequence[Compared], name: str, held_out: bool) -> Chart:
         ticks=[charts.Tick(mark, text) for mark, text in zip(marks, shown, strict=True)],
         frame=f"frame-{name}",
     )
-    return Chart(f"{'validation' if held_out else 'training'} {name}", drawing, sentence)
+    return Chart(what, drawing, sentence)
 
 
 def _range(series: Sequence[charts.Series], name: str) -> tuple[float, float]:
@@ -112,6 +134,17 @@ def _remarks(runs: Sequence[Compared], drawn: Sequence[Compared], without: Seque
     elif len({(run.card.fingerprint, run.card.validation) for run in drawn}) > 1:
         found.append(
             "Not all runs learned from, and were validated on, the same pictures: the test figures above are the judge."
+        )
+    unlabelled = [run.called for run in drawn if not run.labelled]
+    if unlabelled:
+        found.append(
+            f"Learned without labels: {words.joined(unlabelled)}. The accuracy drawn for such a run is that of nearest "
+            "neighbours on held-out pictures, where there are any."
+        )
+    unlike = [run.called for run in drawn if not of_one_loss(drawn[0], run)]
+    if unlike:
+        found.append(
+            f"The loss of {words.joined(unlike)} measures something else, so it is not drawn beside the others."
         )
     missing = [run.called for run in runs if run not in drawn]
     if missing:

@@ -15,6 +15,7 @@ from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
+from vitlab.objectives import Supervised
 
 LETTERS = "ABCDEFGH"
 LONG = 24  # letters of a name that a sentence may repeat
@@ -53,6 +54,11 @@ class Compared:
     @cached_property
     def result(self) -> dict[str, Any]:
         return self.run.result
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it learned from labels; if not, its answers are those of a linear probe."""
+        return isinstance(self.experiment.objective, Supervised)
 
     @cached_property
     def evaluation(self) -> Evaluation:

@@ -31,6 +31,54 @@ class Insight:
 
 
 @dataclass(frozen=True, eq=False)
+class Restored:
+    """A picture of which most was hidden: what the model saw, what it made of it, and what it was."""
+
+    index: int  # in its part
+    truth: int
+    shown: np.ndarray  # uint8 (c, y, x), the hidden patches grey
+    drawn: np.ndarray
+    original: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbour:
+    """One training picture near another picture."""
+
+    picture: np.ndarray  # uint8 (c, y, x)
+    index: int  # in the training part
+    label: int
+    cosine: float  # of its features and those of the other
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """A picture, and the training pictures whose features are most like its own, the likest first."""
+
+    index: int  # in its part
+    truth: int
+    picture: np.ndarray
+    near: Sequence[Neighbour]
+
+
+@dataclass(frozen=True, eq=False)
+class Unlabelled:
+    """What a network learned without labels."""
+
+    objective: str  # mae or dino
+    knn_accuracy: float | None  # of nearest neighbours, on the test part; none where the pictures have no labels
+    pixels_accuracy: float | None  # the same by bare pixels
+    part: str  # of which the pictures below are: test, or held-out where there is no test part
+    patches: tuple[int, int]  # shown to the encoder, and all; (0, 0) where nothing is restored
+    restored: Sequence[Restored]
+    neighbours: Sequence[Neighbours]
+    searched: tuple[int, int]  # training pictures among which neighbours were sought, and all
+    points: np.ndarray  # float (n, 2): a map of the features of n pictures of the part
+    indices: np.ndarray  # int (n,): which
+    labels: np.ndarray  # int (n,)
+
+
+@dataclass(frozen=True, eq=False)
 class View:
     """Everything one report shows."""
 
@@ -50,3 +98,4 @@ class View:
     configuration: str  # pretty JSON
     commands: Sequence[tuple[str, str]]  # (what it does, shell command)
     notes: Sequence[str] = ()
+    unlabelled: Unlabelled | None = None  # where it learned without labels; the accuracy is then a linear probe's

@@ -1,6 +1,7 @@
 """Gathers a finished run into the view that the report shows."""
 
 import json
+import math
 
 import torch
 from torch import Tensor
@@ -12,7 +13,8 @@ from vitlab.engine.run import Run
 from vitlab.errors import BadInput
 from vitlab.look import Shown, inside, look, places, trust
 from vitlab.model import Network, Shape
-from vitlab.report import explorer, words
+from vitlab.objectives import Supervised
+from vitlab.report import explorer, unlabelled, words
 from vitlab.report.content import Insight, Mistake, View
 from vitlab.settings import to_json
 
@@ -32,7 +34,7 @@ def gather(run: Run, prepared: Prepared, device: torch.device) -> View:
         accuracy=evaluation.accuracy,
         interval=evaluation.interval,
         count=evaluation.count,
-        baseline=float(counts.max() / counts.sum()),
+        baseline=float(counts.max() / counts.sum()) if evaluation.count else math.nan,
         epochs=run.metrics(),
         classes=card.classes,
         confusion=evaluation.confusion().numpy(),
@@ -41,21 +43,34 @@ def gather(run: Run, prepared: Prepared, device: torch.device) -> View:
         insight=insight,
         no_insight=reason,
         configuration=json.dumps(to_json(run.experiment), indent=2, ensure_ascii=False),
-        commands=[
-            ("Read the test part again", f"vitlab evaluate {run.folder}"),
-            ("Classify your own picture", f"vitlab predict {run.folder} picture.png"),
-            ("Look inside at your own picture", f"vitlab look {run.folder} picture.png"),
-            ("Train a variant of this run", f"vitlab train {run.folder / 'experiment.json'} depth=6 --name variant"),
-        ],
+        commands=commands(run),
         notes=card.notes,
+        unlabelled=unlabelled.gather(run, prepared, network, device),
     )
+
+
+def commands(run: Run) -> list[tuple[str, str]]:
+    """What to do next: what it does, and the shell command."""
+    folder, unlabelled = run.folder, not isinstance(run.experiment.objective, Supervised)
+    variant = ("Train a variant of this run", f"vitlab train {folder / 'experiment.json'} depth=6 --name variant")
+    if not run.card.labelled:
+        own = f"vitlab finetune {folder} data.source=folder:PATH"
+        return [("Train it further on pictures of yours that have labels", own), variant]
+    found = [
+        ("Read the test part again", f"vitlab evaluate {folder}"),
+        ("Classify your own picture", f"vitlab predict {folder} picture.png"),
+        ("Look inside at your own picture", f"vitlab look {folder} picture.png"),
+    ]
+    if unlabelled:
+        found.append(("Train the whole network further, on labels", f"vitlab finetune {folder}"))
+    return [*found, variant]
 
 
 def facts(run: Run, network: Network) -> dict[str, str]:
     card, result, environment = run.card, run.result, run.environment
     shape = Shape(card.channels, card.height, card.width)
     return {
-        "Data": f"{card.name}, {shape} pixels, {len(card.classes)} classes",
+        "Data": f"{card.name}, {shape} pixels, " + (f"{len(card.classes)} classes" if card.labelled else "no labels"),
         "Pictures": f"{card.train:,} to learn, {card.validation:,} held out, {card.test:,} to test",
         "Parameters": f"{result['parameters']:,}",
         "Operations": f"{words.large(flops(network))} a picture",

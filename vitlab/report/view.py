@@ -3,28 +3,31 @@
 from collections.abc import Callable
 from typing import Any
 
-from vitlab.report import calibration, confusion, history, insight, mistakes, words
-from vitlab.report.content import Insight, Mistake, View
+from vitlab.report import calibration, confusion, history, insight, mistakes, unlabelled_section, words
+from vitlab.report.content import Insight, Mistake, Unlabelled, View
 from vitlab.report.template import fill, script
 
-__all__ = ["Insight", "Mistake", "View", "render", "render_look"]
+__all__ = ["Insight", "Mistake", "Unlabelled", "View", "render", "render_look"]
 
 FILTERS: dict[str, Callable[..., str]] = {"percent": words.percent, "number": words.number, "grouped": words.grouped}
 
 
 def render(view: View) -> str:
     """The whole page, with style, script and pictures inside; the same view gives the same text."""
+    unlabelled = unlabelled_section.gather(view)
+    sentences = words.headline(view.accuracy, view.interval, view.count, view.baseline)
     return fill(
         "vitlab.report",
         "report",
         FILTERS,
         view=view,
         digits=words.digits(view.count),
-        sentences=words.headline(view.accuracy, view.interval, view.count, view.baseline),
+        sentences=sentences if unlabelled is None or unlabelled.labelled else [unlabelled_section.NO_LABELS],
         history=history.gather(view.epochs, view.baseline),
         confusion=confusion.gather(view.confusion),
         calibration=calibration.gather(view.calibration),
         mistakes=[mistakes.card(mistake) for mistake in view.mistakes],
+        unlabelled=unlabelled,
         shared=("explorer",),
         **inside(view.insight),
         **script("report", "explorer"),

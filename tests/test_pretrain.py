@@ -1,0 +1,139 @@
+"""Learning without labels as a user does it: pretrain, fine-tune, and what labels are worth."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import QUICK, refused
+from kinds import refusal
+from PIL import Image
+from safetensors.torch import load_file
+
+import vitlab as package
+from vitlab import lab
+from vitlab.pretrain.labels import Study
+
+FEW = (*QUICK, "checkpoint=30", "optimiser=adamw", "tokens=conv-patches", "head=mean", "patch=7")
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> package.Run:
+    return lab.train("digits", "objective=mae", *FEW, runs=tmp_path_factory.mktemp("runs"), device="cpu", quiet=True)
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """Pictures side by side, of no class."""
+    random = np.random.default_rng(0)
+    (tmp_path / "photos").mkdir()
+    for i in range(24):
+        Image.fromarray(random.integers(0, 256, (12, 12, 3), np.uint8)).save(tmp_path / "photos" / f"{i}.png")
+    (tmp_path / "photos" / "notes.txt").write_text("no picture")
+    return tmp_path / "photos"
+
+
+@pytest.mark.parametrize("how", ["mae", "dino"])
+def test_pretrain_leaves_a_run_that_every_verb_takes(vitlab, how, tmp_path):
+    done = vitlab("pretrain", how, "digits", *FEW, "--device", "cpu")
+    assert "nearest neighbours" in done.stdout
+    assert "of the pixels" in done.stdout
+    run = package.open_run(tmp_path / f"runs/digits-{how}")
+    assert run.experiment.objective.kind == how
+    assert vitlab("evaluate", run.folder).stdout.startswith(f"test accuracy {run.result['test_accuracy']:.2%}")
+    vitlab("look", run.folder, "test:0", "--tested", "4")
+    tuned = vitlab("finetune", run.folder, "epochs=1", "--device", "cpu")
+    assert f"runs/digits-{how}-finetuned" in tuned.stdout
+    vitlab("report", run.folder, f"runs/digits-{how}-finetuned")
+
+
+def test_fine_tuning_starts_from_the_other_runs_weights_but_for_the_logits(pretrained, tmp_path):
+    tuned = lab.finetune(pretrained, "epochs=0", runs=tmp_path, device="cpu", quiet=True)
+    ours, theirs = load_file(tuned.weights), load_file(pretrained.weights)
+    assert ours.keys() == theirs.keys()
+    moved = {name for name in ours if not torch.equal(ours[name], theirs[name])}
+    assert moved == {"head.logits.weight", "head.logits.bias"}
+    assert tuned.environment["start"]["run"] == pretrained.name
+    assert tuned.experiment.objective.kind == "supervised"
+
+
+def test_a_fine_tuned_run_can_be_moved_and_resumed_without_the_other(pretrained, tmp_path, monkeypatch):
+    whole = lab.finetune(pretrained, name="whole", runs=tmp_path, device="cpu", quiet=True)
+    run = package.Run(tmp_path / "stopped")
+    run.folder.mkdir()
+    data = lab.load_data(whole.experiment, None)
+    run.begin(whole.experiment, data.card, torch.device("cpu"), pretrained)
+    moved = run.folder.rename(tmp_path / "moved")
+    resumed = lab.resume(moved, device="cpu", quiet=True)
+    assert all(
+        torch.equal(a, b) for a, b in zip(*(load_file(r.weights).values() for r in (whole, resumed)), strict=True)
+    )
+
+
+def test_a_start_that_does_not_fit_is_refused_before_there_is_a_folder(pretrained, tmp_path):
+    text = refusal(lambda: lab.finetune(pretrained, "width=32", runs=tmp_path / "runs", device="cpu", quiet=True))
+    assert "weights.safetensors does not fit this model" in text
+    assert not (tmp_path / "runs").exists()
+
+
+def test_pictures_without_labels_are_learned_from_and_not_judged(vitlab, photos, tmp_path):
+    done = vitlab(
+        "pretrain", "mae", "digits", f"data.source=folder:{photos}", *FEW[:-1], "patch=3", "limit=0", "--device", "cpu"
+    )
+    assert "note: no labels" in done.stdout
+    assert "note: 1 other file ignored" in done.stdout
+    assert "accuracy" not in done.stdout
+    run = package.open_run(tmp_path / "runs/digits-mae")
+    assert run.card.train + run.card.validation == 24
+    assert run.result["count"] == 0
+    assert "knn_accuracy" not in run.result
+    assert "Learned without labels" in run.report.read_text(encoding="utf-8")
+    refused_words = refused(
+        vitlab("train", "digits", f"data.source=folder:{photos}", *FEW[:-1], "patch=3", "limit=0", status=2)
+    )
+    assert "have no labels" in refused_words
+    assert "vitlab pretrain" in refused_words
+    assert "have no labels" in refused(vitlab("finetune", run.folder, status=2))
+    assert "no labels, so none can be left out" in refused(vitlab("labels", run.folder, status=2))
+
+
+def test_labels_are_counted_out_and_every_way_is_tried(vitlab, pretrained, tmp_path):
+    words = ("labels", pretrained.folder, "epochs=1", "--shares", "0.2", "1", "--out", "study", "--device", "cpu")
+    done = vitlab(*words)
+    record = json.loads((tmp_path / "study/labels.json").read_text(encoding="utf-8"))
+    ways = [(row["labels"], row["way"]) for row in record["runs"]]
+    assert ways == [(n, way) for n in (26, 128) for way in ("probe", "finetuned", "scratch", "scratch-long")]
+    runs = {row["way"] + str(row["labels"]): row for row in record["runs"]}
+    assert (runs["finetuned26"]["epochs"], runs["finetuned128"]["epochs"]) == (5, 1)
+    assert runs["probe128"]["test_accuracy"] == pytest.approx(pretrained.result["test_accuracy"], abs=0.003)
+    for labels in (26, 128):
+        tuned, longer = runs[f"finetuned{labels}"], runs[f"scratch-long{labels}"]
+        plain = runs[f"scratch{labels}"]
+        seconds = pretrained.result["train_seconds"] + tuned["train_seconds"]
+        assert longer["epochs"] == round(plain["epochs"] * seconds / plain["train_seconds"])
+        experiment = package.open_run(tmp_path / f"study/finetuned-{labels}-0").experiment
+        assert (experiment.data.limit, experiment.seed) == (labels, 0)
+    assert "from scratch, in the same time" in " ".join(done.stdout.split())
+    before = {path: path.read_bytes() for path in (tmp_path / "study").rglob("weights.safetensors")}
+    vitlab(*words)
+    assert before == {path: path.read_bytes() for path in (tmp_path / "study").rglob("weights.safetensors")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"shares": (0.0,)}, "shares of the labels lie above 0"),
+        ({"shares": ()}, "shares of the labels lie above 0"),
+        ({"shares": (1.5,)}, "shares of the labels lie above 0"),
+        ({"seeds": 0}, "seeds must be 1 or more"),
+    ],
+)
+def test_a_study_that_makes_no_sense_is_refused(pretrained, tmp_path, changes, said):
+    given = {"shares": (1.0,), "seeds": 1} | changes
+    assert said in refusal(lambda: Study(pretrained, (), given["shares"], given["seeds"], tmp_path, device="cpu"))
+
+
+def test_a_study_needs_a_run_without_labels(tmp_path):
+    run = lab.train("digits", *FEW, "epochs=1", runs=tmp_path, device="cpu", quiet=True)
+    assert "learned from labels" in refusal(lambda: Study(run, (), (1.0,), 1, tmp_path, device="cpu"))

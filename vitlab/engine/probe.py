@@ -1,0 +1,117 @@
+"""What features are worth without further training: nearest neighbours, and a linear probe."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitlab.data.dataset import Part
+from vitlab.data.prepared import Normalise, Prepared, unit
+from vitlab.engine.modes import in_evaluation
+from vitlab.model import Network, VisionTransformer
+
+NEIGHBOURS, WARMTH = 20, 0.07  # as Caron et al. (2021) take them
+DECAYS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+GLANCE = 5_000, 1_000  # pictures to learn from, and to ask about, where an estimate is enough
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Pictures → features (n, d), float32, on the pictures' device."""
+
+    network: Network
+    normalise: Normalise
+    bfloat16: bool
+    at_once: int
+
+    @torch.inference_mode()
+    def __call__(self, pictures: Tensor) -> Tensor:
+        found = []
+        with in_evaluation(self.network):
+            for some in pictures.split(self.at_once):
+                with torch.autocast(some.device.type, torch.bfloat16, enabled=self.bfloat16):
+                    found.append(self.network.features(self.normalise(unit(some))).float())
+        return torch.cat(found)
+
+
+def nearest(bank: Tensor, labels: Tensor, asked: Tensor, classes: int, neighbours: int = NEIGHBOURS) -> Tensor:
+    """Guesses (n,) for features `asked` (n, d): the class of the largest Σ exp(cos / 0.07) over the 20 nearest."""
+    bank, guesses = F.normalize(bank, dim=-1), []
+    for some in F.normalize(asked, dim=-1).split(1_000):
+        near, places = (some @ bank.mT).topk(min(neighbours, len(bank)), dim=-1)
+        votes = torch.zeros(len(some), classes, device=some.device)
+        guesses.append(votes.scatter_add_(1, labels[places], (near / WARMTH).exp()).argmax(dim=-1))
+    return torch.cat(guesses)
+
+
+def share(guesses: Tensor, labels: Tensor) -> float:
+    return float((guesses == labels).double().mean())
+
+
+def glance(read: Reader, data: Prepared) -> float:
+    """The accuracy of nearest neighbours on some of the held-out pictures, given some of those learned from."""
+    bank, asked = (some(part, most) for part, most in zip((data.train, data.validation), GLANCE, strict=True))
+    guesses = nearest(read(bank.pictures), bank.labels, read(asked.pictures), len(data.card.classes))
+    return share(guesses, asked.labels)
+
+
+def some(part: Part, most: int) -> Part:
+    """So many pictures from all over a part, which may be sorted by class."""
+    step = -(-len(part) // most)
+    return Part(part.pictures[::step], part.labels[::step])
+
+
+def probe(
+    features: Tensor, labels: Tensor, classes: int, held_out: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, Tensor, float]:
+    """Weights (classes, d) and biases of the best logits W·f + b, and the decay that the held-out features choose.
+
+    min mean cross-entropy + decay · ‖W‖² on features of mean 0 and deviation 1, by L-BFGS: a convex problem, so its
+    solution depends on no learning rate or seed. W and b are for the features as they are.
+    """
+    mean, deviation = features.mean(dim=0), features.std(dim=0)
+    low, high = features.aminmax(dim=0)
+    constant = high - low <= 1e-6 * torch.maximum(low.abs(), high.abs())
+    deviation = deviation.masked_fill(constant, torch.inf)  # such a feature gets a weight of 0
+    found = []
+    for decay in DECAYS if held_out else (1e-4,):
+        weight, bias = regress((features - mean) / deviation, labels, classes, decay)
+        weight = weight / deviation
+        bias = bias - weight @ mean
+        right = share((held_out[0] @ weight.mT + bias).argmax(dim=-1), held_out[1]) if held_out else 0.0
+        found.append((right, decay, weight, bias))
+    _, decay, weight, bias = max(found, key=lambda each: each[0])
+    return weight, bias, decay
+
+
+def regress(features: Tensor, labels: Tensor, classes: int, decay: float) -> tuple[Tensor, Tensor]:
+    """Logistic regression from zero."""
+    weight = nn.Parameter(features.new_zeros(classes, features.shape[1]))
+    bias = nn.Parameter(features.new_zeros(classes))
+    optimiser = torch.optim.LBFGS([weight, bias], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        value = F.cross_entropy(F.linear(features, weight, bias), labels) + decay * weight.square().sum()
+        value.backward()
+        return value
+
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        optimiser.step(loss)
+    return weight.detach(), bias.detach()
+
+
+def give_head(network: VisionTransformer, read: Reader, data: Prepared) -> dict[str, float]:
+    """Make the linear probe on all training pictures the network's head; returns what nearest neighbours reach."""
+    classes = len(data.card.classes)
+    known, asked = read(data.train.pictures).clone(), read(data.test.pictures)
+    held_out = (read(data.validation.pictures).clone(), data.validation.labels) if len(data.validation) else None
+    weight, bias, decay = probe(known, data.train.labels, classes, held_out)
+    with torch.no_grad():
+        network.head.logits.weight.copy_(weight)
+        network.head.logits.bias.copy_(bias)
+    knn = share(nearest(known, data.train.labels, asked, classes), data.test.labels)
+    pixels = [unit(part.pictures).flatten(1) for part in (data.train, data.test)]
+    raw = share(nearest(pixels[0], data.train.labels, pixels[1], classes), data.test.labels)
+    return {"knn_accuracy": knn, "pixels_knn_accuracy": raw, "probe_decay": decay}

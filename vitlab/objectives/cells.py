@@ -1,0 +1,85 @@
+"""Parts of pictures that are shown or hidden: the cells of the coarsest grid, and the patches that lie in each."""
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from vitlab.errors import BadInput
+from vitlab.model import Network, VisionTransformer
+from vitlab.model.attention import LinformerMixer, LocalityMixer
+from vitlab.model.blocks import Shift
+from vitlab.model.layout import Grid, Layout
+
+
+def able_to_see_parts(network: Network, why: str) -> VisionTransformer:
+    """The network, if it can be given some patches of a picture and not the others; else why not."""
+    if not isinstance(network, VisionTransformer):
+        raise BadInput(f"{why}, and a multi-scale model has several sequences of them: use model=vit")
+    if network.across == "batch":
+        raise BadInput(f"{why}, and across=batch mixes pictures place by place: use across=tokens")
+    for part in network.modules():
+        if isinstance(part, LinformerMixer):
+            raise BadInput(f"{why}, and linformer's projections are made for all of them: choose another attention")
+        if isinstance(part, Shift):
+            raise BadInput(f"{why}, and shift takes features from neighbours that may be hidden: use shift=0")
+    extra, read = network.layout.extra, network.head.read
+    if network.layout.patches > 1 and (read.start, read.stop) == (extra, extra + 1):
+        raise BadInput(f"{why}, and the first may be hidden, which head=first-token reads: use class-token or mean")
+    return network
+
+
+class Cells(nn.Module):
+    """A picture's cells: the patches in each, as places in the sequence, and its pixels."""
+
+    members: Tensor
+
+    def __init__(self, layout: Layout, height: int, width: int):
+        super().__init__()
+        self.grid = min(layout.grids, key=lambda grid: grid.tokens)
+        self.size = (height // self.grid.rows, width // self.grid.columns)
+        places = torch.arange(layout.extra + layout.patches) - layout.extra
+        inside = [
+            self.by_cell(places, fine) for places, fine in zip(layout.on_grids(places), layout.grids, strict=True)
+        ]
+        self.register_buffer("members", torch.cat(inside, dim=1), persistent=False)  # (cells, patches of a cell)
+
+    def check(self, network: VisionTransformer, shown: int) -> None:
+        """Refuse to show so few cells that a token may have no other to look at."""
+        tokens = network.layout.extra + shown * self.members.shape[1]
+        if tokens < 2 and any(isinstance(part, LocalityMixer) for part in network.modules()):
+            raise BadInput(
+                "attention locality masks a token's own place, and one patch alone would be shown: show more"
+            )
+
+    def __len__(self) -> int:
+        return self.grid.tokens
+
+    def by_cell(self, places: Tensor, fine: Grid) -> Tensor:
+        """Places on a finer grid (rows, columns) → (cells, those in each)."""
+        if fine.rows % self.grid.rows or fine.columns % self.grid.columns:
+            raise BadInput(
+                f"patches are hidden in whole cells, and a grid of {fine.rows}×{fine.columns} does not lie evenly in "
+                f"one of {self.grid.rows}×{self.grid.columns}: choose patches that divide each other"
+            )
+        return rearrange(places, "(r y) (c x) -> (r c) (y x)", r=self.grid.rows, c=self.grid.columns)
+
+    def patches(self, cells: Tensor) -> Tensor:
+        """The patches in these cells (b, m), as places (b, m · patches of a cell)."""
+        return self.members[cells].flatten(1)
+
+    def show(self, pictures: Tensor, cells: Tensor) -> Tensor:
+        """The pictures with all but these cells (b, m) at 0, so that no tokenizer can read of the others."""
+        shown = pictures.new_zeros(len(cells), len(self)).scatter(1, cells, 1.0)
+        tall, wide = self.size
+        mask = shown.unflatten(1, (1, self.grid.rows, self.grid.columns))
+        return pictures * mask.repeat_interleave(tall, dim=2).repeat_interleave(wide, dim=3)
+
+    def cut(self, pictures: Tensor) -> Tensor:
+        """(b, c, y, x) → (b, cells, pixels of a cell and their channels)."""
+        tall, wide = self.size
+        return rearrange(pictures, "b c (r p) (s q) -> b (r s) (p q c)", p=tall, q=wide)
+
+    def join(self, pixels: Tensor) -> Tensor:
+        """What `cut` was given."""
+        (tall, wide), rows = self.size, self.grid.rows
+        return rearrange(pixels, "b (r s) (p q c) -> b c (r p) (s q)", r=rows, p=tall, q=wide)

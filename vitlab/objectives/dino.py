@@ -1,0 +1,219 @@
+"""Self-distillation: a student learns to say of a part of a picture what a slower copy of it says of the whole."""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitlab.chance import Chance
+from vitlab.data.geometry import cuts
+from vitlab.errors import BadInput
+from vitlab.model import Network, VisionTransformer
+from vitlab.objectives.cells import Cells, able_to_see_parts
+from vitlab.objectives.learner import Change, Learner
+
+COLLAPSED = 0.05  # spread of the features below which all pictures look alike to the teacher
+EVEN, ONE = 0.995, 0.05  # shares of log(prototypes): a teacher that cannot tell them apart, or that names one for all
+
+
+@dataclass(frozen=True)
+class Dino:
+    """loss = −Σ softmax((t(x′) − c) / τ′) log softmax(s(x) / τ), over views x ≠ x′ (Caron et al., 2021).
+
+    The teacher t is the student's running mean and c the running mean of what it says. Two views are large; the small
+    ones are laid into a window of the picture, and only the patches there are computed.
+    """
+
+    kind: ClassVar[str] = "dino"
+    prototypes: int = 1024  # what a picture is likened to
+    head_width: int = 512  # hidden features of the head
+    bottleneck: int = 128  # features that are compared with the prototypes
+    small_views: int = 4  # views that only the student sees
+    window: float = 0.5  # side of a small view, in sides of the picture
+    large: float = 0.4  # least share of the picture's area in a large view, and most in a small one
+    small: float = 0.1  # least share in a small view
+    temperature: float = 0.1  # τ, of the student
+    teacher_temperature: float = 0.04  # τ′: below τ, so that the teacher is the surer of the two
+    momentum: float = 0.99  # memory of the teacher in the beginning; it grows to 1
+    centre_momentum: float = 0.9  # memory of c
+    frozen: float = 0.05  # share of training before the prototypes move
+
+    def __post_init__(self) -> None:
+        for name in ("momentum", "centre_momentum", "frozen"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BadInput(f"{name} is a share from 0 up to 1, not {getattr(self, name)}")
+
+    def check(self) -> None:
+        """What must hold together, once all of it is set."""
+        for name in ("prototypes", "head_width", "bottleneck"):
+            if getattr(self, name) < 2:
+                raise BadInput(f"{name} must be 2 or more, not {getattr(self, name)}")
+        if self.small_views < 0:
+            raise BadInput(f"small_views must be 0 or more, not {self.small_views}")
+        if not 0 < self.small <= self.large <= 1:
+            raise BadInput(
+                f"small and large are shares of a picture, the first no larger, not {self.small} and {self.large}"
+            )
+        if self.temperature <= 0 or self.teacher_temperature <= 0:
+            raise BadInput(f"temperatures must be above 0, not {self.temperature} and {self.teacher_temperature}")
+        if not 0 < self.window <= 1:
+            raise BadInput(f"window is a share above 0 and up to 1, not {self.window}")
+
+    def build(self, network: Network) -> "Distillation":
+        self.check()
+        return Distillation(self, network)
+
+
+class Distillation(Learner):
+    measures = ("teacher_entropy", "variety", "spread")
+    pure = False  # the centre moves with every batch
+    network: VisionTransformer
+    centre: Tensor
+
+    def __init__(self, settings: Dino, network: Network):
+        super().__init__(able_to_see_parts(network, "objective dino shows the student a window of some patches"))
+        self.settings, shape = settings, self.network.shape
+        self.cells = Cells(self.network.layout, shape.height, shape.width)
+        grid = self.cells.grid
+        self.sides = max(round(settings.window * grid.rows), 1), max(round(settings.window * grid.columns), 1)
+        self.cells.check(self.network, self.sides[0] * self.sides[1])
+        self.head = ProjectionHead(settings, self.network.head.logits.in_features)
+        self.teacher = copy.deepcopy(self.network).requires_grad_(False)
+        self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
+        self.register_buffer("centre", torch.zeros(settings.prototypes))
+
+    def train(self, mode: bool = True) -> "Distillation":
+        """The teacher never drops anything."""
+        super().train(mode)
+        self.teacher.eval()
+        return self
+
+    @property
+    def evaluated(self) -> Network:
+        return self.teacher
+
+    def batch(
+        self, pictures: Tensor, labels: Tensor, change: Change, chance: Chance, done: float = 0.0
+    ) -> tuple[Tensor, ...]:
+        """Large views (2b, …), small views (v·b, …) with the cells (v·b, m) they lie in, and if prototypes move."""
+        settings, generator = self.settings, chance.device
+        large = [cuts(change(pictures), settings.large, 1.0, generator) for _ in range(2)]
+        small, cells = [], []
+        for _ in range(settings.small_views):
+            inside, window = self.windows(len(pictures), generator)
+            view = cuts(change(pictures), settings.small, settings.large, generator, window)
+            small.append(self.cells.show(view, inside))
+            cells.append(inside)
+        moves = torch.tensor(float(done >= settings.frozen)).to(pictures.device, non_blocking=True)
+        empty = (pictures[:0], pictures.new_zeros((0, 1), dtype=torch.int64))
+        return torch.cat(large), *((torch.cat(small), torch.cat(cells)) if small else empty), moves
+
+    def windows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Where small views lie: their cells (count, m), and (4, count) as `cuts` takes them."""
+        grid, (rows, columns), device = self.cells.grid, self.sides, self.centre.device
+        drawn = torch.rand(2, count, generator=generator, device=device)
+        room = torch.tensor([[grid.rows - rows + 1], [grid.columns - columns + 1]], device=device)
+        top, left = (drawn * room).long()
+        down, right = torch.arange(rows, device=device), torch.arange(columns, device=device)
+        cells = (top[:, None] + down)[:, :, None] * grid.columns + (left[:, None] + right)[:, None, :]
+        half = torch.tensor([rows / grid.rows, columns / grid.columns], device=device)
+        centre = torch.stack([top / grid.rows, left / grid.columns]) * 2 - 1 + half[:, None]
+        return cells.flatten(1), torch.cat([centre, half[:, None].expand(-1, count)])
+
+    def forward(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
+        large, small, cells, moves = batch
+        count = len(large) // 2
+        seen = [self.network.features(large)]
+        if len(small):
+            seen.append(self.network.features(small, self.cells.patches(cells)))
+        said = self.head(torch.cat(seen), moves).float().unflatten(0, (-1, count))
+        with torch.no_grad():
+            features = self.teacher.features(large)
+            told = self.teacher_head(features, moves).float().unflatten(0, (2, count))
+        settings = self.settings
+        loss, wanted = distil(said, told, self.centre, settings.temperature, settings.teacher_temperature)
+        with torch.no_grad():
+            self.centre.lerp_(told.mean(dim=(0, 1)), 1 - settings.centre_momentum)
+            most = math.log(settings.prototypes)
+            found = torch.stack(
+                [entropy(wanted).mean() / most, entropy(wanted.mean(dim=(0, 1))) / most, spread(features)]
+            )
+        return loss, found * count
+
+    def follow(self, done: float) -> None:
+        """t ← m·t + (1 − m)·s, m growing to 1 along a cosine."""
+        momentum = 1 - (1 - self.settings.momentum) * (1 + math.cos(math.pi * done)) / 2
+        with torch.no_grad():
+            for teacher, student in ((self.teacher, self.network), (self.teacher_head, self.head)):
+                torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 1 - momentum)
+
+    def check(self, means: Mapping[str, float]) -> None:
+        """Refuse to go on with a teacher that says the same of every picture."""
+        entropy, variety, spread = (means[name] for name in self.measures)
+        if spread < COLLAPSED:
+            raise Collapsed(
+                f"the features of all pictures are the same (spread {spread:.3f}): it has collapsed; "
+                "try a lower learning_rate, a longer warmup or a higher momentum"
+            )
+        if variety < ONE:
+            raise Collapsed(
+                f"the teacher names the same prototype for every picture (variety {variety:.3f}): it has collapsed; "
+                "try a higher teacher_temperature or a lower centre_momentum"
+            )
+        if entropy > EVEN:
+            raise Collapsed(
+                f"the teacher likens every picture to all prototypes alike (entropy {entropy:.3f} of the most): "
+                "it has collapsed; try a lower teacher_temperature or a lower learning_rate"
+            )
+
+
+class Collapsed(BadInput):
+    """Every picture looks the same: there is nothing more to learn."""
+
+
+class ProjectionHead(nn.Module):
+    """An MLP to a unit vector, and its cosine with each prototype."""
+
+    def __init__(self, settings: Dino, width: int):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(width, settings.head_width), nn.GELU(),
+            nn.Linear(settings.head_width, settings.head_width), nn.GELU(),
+            nn.Linear(settings.head_width, settings.bottleneck),
+        )  # fmt: skip
+        self.prototypes = nn.Parameter(torch.randn(settings.prototypes, settings.bottleneck))
+        for layer in self.layers:
+            if isinstance(layer, nn.Linear):
+                nn.init.trunc_normal_(layer.weight, std=0.02)
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, features: Tensor, moves: Tensor) -> Tensor:
+        """(b, d) → (b, prototypes); where `moves` is 0, no gradient reaches the prototypes."""
+        prototypes = torch.lerp(self.prototypes.detach(), self.prototypes, moves)
+        return F.linear(F.normalize(self.layers(features), dim=-1), F.normalize(prototypes, dim=-1))
+
+
+def distil(
+    said: Tensor, told: Tensor, centre: Tensor, temperature: float, teacher_temperature: float
+) -> tuple[Tensor, Tensor]:
+    """The loss of student outputs (v, b, k) given the teacher's of the first two views, and what these ask for."""
+    wanted = ((told - centre) / teacher_temperature).softmax(dim=-1)
+    logs = (said / temperature).log_softmax(dim=-1)
+    others = logs.sum(dim=0) - logs[: len(told)]  # of every view but the teacher's own
+    pairs = len(told) * (len(said) - 1)
+    return -(wanted * others).sum(dim=-1).mean(dim=-1).sum() / pairs, wanted
+
+
+def entropy(shares: Tensor) -> Tensor:
+    return torch.special.entr(shares).sum(dim=-1)
+
+
+def spread(features: Tensor) -> Tensor:
+    """The deviation of unit vectors from their mean, 1 where they point everywhere and 0 where all are the same."""
+    units = F.normalize(features.float(), dim=-1)
+    return (1 - units.mean(dim=0).square().sum()).clamp(min=0).sqrt()

@@ -1,0 +1,46 @@
+"""What the loop trains: a network, with what an objective adds to it. A learner gives a loss; nothing loops here."""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from vitlab.chance import Chance
+from vitlab.model import Network
+
+Change = Callable[[Tensor], Tensor]  # pictures in 0 … 1 → the same, augmented by new draws and normalised
+
+
+class Learner(nn.Module):
+    measures: ClassVar[tuple[str, ...]] = ()  # what `forward` measures beside the loss
+    labelled: ClassVar[bool] = False  # whether it learns from labels; if not, they only serve to judge what it learned
+    pure: ClassVar[bool] = True  # whether the loss is a function of the weights and the batch alone
+
+    def __init__(self, network: Network):
+        super().__init__()
+        self.network = network
+
+    def batch(
+        self, pictures: Tensor, labels: Tensor, change: Change, chance: Chance, done: float = 0.0
+    ) -> tuple[Tensor, ...]:
+        """What `forward` takes, with all that is drawn for it; `done` is the share of training behind it."""
+        raise NotImplementedError
+
+    def forward(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and the sums of `measures` over the pictures."""
+        raise NotImplementedError
+
+    def follow(self, done: float) -> None:
+        """After a step: move what follows the weights."""
+
+    def check(self, means: Mapping[str, float]) -> None:
+        """Refuse to go on where the measures show that nothing is learned any more."""
+
+    def kept(self) -> dict[str, Tensor]:
+        """What is worth keeping beside the network, to look at."""
+        return {}
+
+    @property
+    def evaluated(self) -> Network:
+        """The network to judge and to keep."""
+        return self.network

@@ -1,0 +1,1 @@
+"""Learning without labels: the verbs, and what labels are worth after it."""

@@ -1,0 +1,102 @@
+"""The verbs pretrain, finetune and labels."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from tyro.conf import Positional
+
+from vitlab import lab, recipes
+from vitlab.pretrain.labels import Study, table
+from vitlab.printed import Device, Folder, RunName, announce, out, show_result
+
+
+def pretrain(
+    how: Positional[Literal["mae", "dino"]],
+    recipe: Positional[str] = "digits",
+    settings: Positional[tuple[str, ...]] = (),
+    /,
+    *,
+    name: RunName = None,
+    runs: Path = Path("runs"),
+    data: Folder = None,
+    device: Device = "auto",
+    quiet: bool = False,
+) -> None:
+    """Learn without labels, and leave a run whose head is a linear probe on what was learned.
+
+    Args:
+        how: mae hides most of a picture and draws it; dino teaches itself to see the same in parts of a picture.
+        recipe: A recipe: RECIPE-mae or RECIPE-dino where there is one, else RECIPE with that objective.
+        settings: Changes to it, such as epochs=5 hidden=0.6 data.source=folder:PATH.
+        name: Name of the run; left out, the recipe's, with a number if that is taken.
+        runs: Folder of the runs.
+        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
+        device: auto, cpu or cuda.
+        quiet: Print only the result.
+    """
+    chosen = f"{recipe}-{how}"
+    words = settings if chosen in recipes.names() else (f"objective={how}", *settings)
+    known = chosen if chosen in recipes.names() else recipe
+    started = lab.train(
+        recipes.recipe(known), *words, name=name, otherwise=f"{Path(recipe).stem}-{how}",
+        runs=runs, data=data, device=device, quiet=quiet, begun=announce,
+    )  # fmt: skip
+    show_result(started)
+
+
+def finetune(
+    run: Positional[Path],
+    settings: Positional[tuple[str, ...]] = (),
+    /,
+    *,
+    name: RunName = None,
+    runs: Path = Path("runs"),
+    data: Folder = None,
+    device: Device = "auto",
+    quiet: bool = False,
+) -> None:
+    """Train on labels from where another run ended, most often one that learned without them.
+
+    Args:
+        run: The run to start from; its settings are taken too, but for the objective.
+        settings: Changes to them, such as epochs=5 data.limit=1000 learning_rate=1e-3.
+        name: Name of the new run; left out, the other's with -finetuned.
+        runs: Folder of the runs.
+        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
+        device: auto, cpu or cuda.
+        quiet: Print only the result.
+    """
+    tuned = lab.finetune(run, *settings, name=name, runs=runs, data=data, device=device, quiet=quiet, begun=announce)
+    show_result(tuned)
+
+
+def labels(
+    run: Positional[Path],
+    settings: Positional[tuple[str, ...]] = (),
+    /,
+    *,
+    shares: tuple[float, ...] = (0.01, 0.1, 1.0),
+    seeds: int = 1,
+    folder: Annotated[Path | None, tyro.conf.arg(name="out", metavar="FOLDER", help_behavior_hint="")] = None,
+    data: Folder = None,
+    device: Device = "auto",
+) -> None:
+    """What labels are worth: a linear probe, fine-tuning and training from scratch on a share of the labels.
+
+    Training from scratch is given as many epochs as fine-tuning, and again as much time as pretraining and fine-tuning
+    took together. Called again, it goes on where it stopped.
+
+    Args:
+        run: A run that learned without labels.
+        settings: Changes for fine-tuning and training from scratch, such as epochs=20 label_smoothing=0.1.
+        shares: Shares of the training labels.
+        seeds: Seeds of each training.
+        folder: Folder of the runs and of labels.json; left out, labels in the run.
+        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
+        device: auto, cpu or cuda.
+    """
+    study = Study(lab.as_run(run), settings, shares, seeds, folder or run / "labels", data=data, device=device)
+    record = study.finish(lambda line: out.print(line, markup=False))
+    out.print(table(record), markup=False)
+    out.print(f"all of it: {study.path}", markup=False)

@@ -1,0 +1,140 @@
+"""What labels are worth: accuracy against the share of labels, with pretraining and without, at equal total time."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from vitlab.console import plain_table
+from vitlab.data.dataset import take
+from vitlab.data.prepared import Normalise, Prepared
+from vitlab.engine.evaluation import Evaluation
+from vitlab.engine.loop import use_bfloat16
+from vitlab.engine.probe import Reader, probe
+from vitlab.engine.run import Run, describe_environment
+from vitlab.engine.storage import make_folder, write_json
+from vitlab.errors import BadInput
+from vitlab.experiment import Experiment
+from vitlab.lab import check_finished, find_device, load_data, train_in
+from vitlab.objectives import Supervised
+from vitlab.settings import override
+
+MORE = 10  # the most times as many epochs that a small share of the labels is given
+WAYS = {
+    "probe": "linear probe",
+    "finetuned": "fine-tuned",
+    "scratch": "from scratch",
+    "scratch-long": "from scratch, in the same time",
+}
+
+
+@dataclass
+class Study:
+    """Trainings on shares of the labels, each an ordinary run folder; what is there already is not trained again."""
+
+    run: Run
+    settings: Sequence[str]
+    shares: Sequence[float]
+    seeds: int
+    folder: Path
+    data: Path | str | None = None
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_finished(self.run)
+        if isinstance(self.run.experiment.objective, Supervised):
+            raise BadInput(f"{self.run.folder} learned from labels: give a run of 'vitlab pretrain'")
+        if not self.run.card.labelled:
+            raise BadInput(f"the pictures of {self.run.folder} have no labels, so none can be left out")
+        if not self.shares or not all(0 < share <= 1 for share in self.shares):
+            raise BadInput(f"shares of the labels lie above 0 and up to 1, not {' '.join(map(str, self.shares))}")
+        if self.seeds < 1:
+            raise BadInput(f"seeds must be 1 or more, not {self.seeds}")
+        self.where = find_device(self.device)
+        self.base = override(replace(self.run.experiment, objective=Supervised()), list(self.settings))
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "labels.json"
+
+    @cached_property
+    def whole(self) -> Prepared:
+        return load_data(self.base, self.data)
+
+    def finish(self, tell: Callable[[str], None]) -> dict[str, Any]:
+        """Train what is missing, and keep the record as it grows."""
+        rows: list[dict[str, Any]] = []
+        make_folder(self.folder)
+        for share in self.shares:
+            labels = max(round(share * len(self.whole.train)), len(self.whole.card.classes))
+            for row in (self.probed(labels), *self.trained(share, labels)):
+                rows.append({"share": share, "labels": labels} | row)
+                tell(f"{share:.0%} of the labels, {WAYS[row['way']]}: {row['test_accuracy']:.2%}")
+                write_json(self.path, self.record(rows))
+        return self.record(rows)
+
+    def record(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        result = self.run.result
+        pretraining = {name: result[name] for name in ("train_seconds", "test_accuracy", "knn_accuracy", "epochs")}
+        return {"name": self.run.name} | describe_environment(self.where) | {"pretraining": pretraining, "runs": rows}
+
+    def probed(self, labels: int) -> dict[str, Any]:
+        """A linear probe on some labels; its decay is chosen on the held-out pictures."""
+        data, part = self.whole, take(self.whole.train, labels)
+        bfloat16 = use_bfloat16(self.base.training.precision, self.where)
+        network = self.run.model().to(self.where)
+        read = Reader(network, Normalise(self.run.card, self.where), bfloat16, self.base.testing.at_once)
+
+        def features(pictures: torch.Tensor) -> torch.Tensor:
+            return read(pictures.to(self.where)).clone()
+
+        held_out = (features(data.validation.pictures), data.validation.labels.to(self.where))
+        weight, bias, _ = probe(
+            features(part.pictures), part.labels.to(self.where), len(data.card.classes),
+            held_out if len(data.validation) else None,
+        )  # fmt: skip
+        found = Evaluation((features(data.test.pictures) @ weight.mT + bias).cpu(), data.test.labels)
+        return {"way": "probe", "test_accuracy": found.accuracy}
+
+    def trained(self, share: float, labels: int) -> Sequence[dict[str, Any]]:
+        """Fine-tuned, from scratch, and from scratch for as long as pretraining and fine-tuning took."""
+        epochs = round(self.base.training.epochs * min(1 / share, MORE))
+        rows = []
+        for seed in range(self.seeds):
+            chosen = override(self.base, [f"limit={labels}", f"epochs={epochs}", f"seed={seed}"])
+            tuned = self.train(f"finetuned-{labels}-{seed}", chosen, self.run)
+            plain = self.train(f"scratch-{labels}-{seed}", chosen)
+            rows += [self.row("finetuned", tuned), self.row("scratch", plain)]
+            seconds = self.run.result["train_seconds"] + tuned.result["train_seconds"]
+            longer = round(epochs * seconds / plain.result["train_seconds"])
+            there = self.folder / f"scratch-long-{labels}-{seed}"
+            if (there / "experiment.json").exists():  # clocks differ: go on as it was begun
+                longer = Run(there).experiment.training.epochs
+            rows.append(self.row("scratch-long", self.train(there.name, override(chosen, [f"epochs={longer}"]))))
+        return rows
+
+    def train(self, name: str, experiment: Experiment, start: Run | None = None) -> Run:
+        data = load_data(experiment, self.data)
+        return train_in(self.folder / name, experiment, data, self.where, quiet=True, start=start)
+
+    @staticmethod
+    def row(way: str, run: Run) -> dict[str, Any]:
+        kept = ("seed", "test_accuracy", "train_seconds", "epochs", "images_per_second")
+        return {"way": way} | {name: run.result[name] for name in kept}
+
+
+def table(record: Mapping[str, Any]) -> Table:
+    """Shares of the labels against ways to use them."""
+    shown = plain_table("labels", *WAYS.values())
+    for labels in dict.fromkeys(row["labels"] for row in record["runs"]):
+        cells = []
+        for way in WAYS:
+            found = [row["test_accuracy"] for row in record["runs"] if (row["labels"], row["way"]) == (labels, way)]
+            cells.append(f"{mean(found):.2%}" + (f" ± {100 * stdev(found):.2f}" if len(found) > 1 else ""))
+        shown.add_row(f"{labels:,}", *cells)
+    return shown

@@ -1,0 +1,41 @@
+"""What the verbs take and print: kinds of arguments, and a run in a few lines."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from vitlab.console import terminal
+from vitlab.engine.run import Run
+
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
+RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Count = Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
+Device = Annotated[str, tyro.conf.arg(metavar="DEVICE")]
+out = terminal()
+
+
+def announce(run: Run) -> None:
+    """What is about to be trained, in two lines."""
+    card = run.card
+    weights = sum(parameter.numel() for parameter in run.build().parameters())
+    out.print(f"{run.folder}: {weights:,} weights, {card.train:,} pictures of {card.name} to learn", markup=False)
+    for note in card.notes:
+        out.print(f"  note: {note}", markup=False)
+
+
+def show_result(run: Run) -> None:
+    result = run.result
+    if "knn_accuracy" in result:
+        out.print(
+            f"nearest neighbours {result['knn_accuracy']:.2%} of its features, "
+            f"{result['pixels_knn_accuracy']:.2%} of the pixels; below, a linear probe on the features",
+            markup=False,
+        )
+    if run.card.labelled:
+        show_accuracy(result["test_accuracy"], result["low"], result["high"], result["count"])
+    out.print(f"trained in {result['train_seconds']:.1f} s; open {run.report}", markup=False)
+
+
+def show_accuracy(accuracy: float, low: float, high: float, count: int) -> None:
+    out.print(f"test accuracy {accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {count:,} pictures)", style="bold")
