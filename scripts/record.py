@@ -25,6 +25,8 @@ KEPT = (
     "images_per_second",
     "parameters",
     "mirrored_accuracy",
+    "knn_accuracy",
+    "pixels_knn_accuracy",
 )
 
 

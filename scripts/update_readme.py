@@ -24,8 +24,12 @@ def row(record: dict) -> str:
     )
 
 
+def read(folder: Path) -> list[dict]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+
+
 def table(folder: Path) -> str:
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    records = [record for record in read(folder) if record["config"]["objective"]["kind"] == "supervised"]
     head = "| recipe | data | weights | epochs | test accuracy | seeds | training | pictures/s | device | date |"
     return "\n".join([head, "|" + "---|" * 10, *map(row, records)]) + "\n"
 

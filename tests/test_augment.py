@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from vitlab.data.augment import Augment
 from vitlab.errors import BadInput
 
-EVERYTHING = Augment(flip=True, crop=2, rotate=20, translate=0.1, scale=0.2, shear=10, colour=0.4, erase=0.5)
+EVERYTHING = Augment(flip=True, crop=2, rotate=20, translate=0.1, scale=0.2, shear=10, colour=0.4, grey=0.3, erase=0.5)
 ALONE = [
     Augment(flip=True), Augment(crop=3), Augment(rotate=30), Augment(translate=0.2), Augment(scale=0.3),
     Augment(shear=15), Augment(colour=0.5), Augment(erase=1.0), EVERYTHING,
@@ -283,26 +283,35 @@ def test_erasing_always_or_never() -> None:
     assert torch.equal(Augment(erase=0.0)(pictures, seeded()), pictures)
 
 
+def test_a_share_of_pictures_loses_its_colour_and_the_others_keep_it() -> None:
+    pictures = some_pictures(1000, 3, 4, 5)
+    changed = Augment(grey=0.3)(pictures, seeded()).numpy()
+    grey = np.repeat(pictures.numpy().mean(axis=1, keepdims=True), 3, axis=1)
+    lost = np.isclose(changed, grey, atol=1e-6).all(axis=(1, 2, 3))
+    assert abs(lost.mean() - 0.3) < 4.5 * (0.3 * 0.7 / 1000) ** 0.5
+    np.testing.assert_array_equal(changed[~lost], pictures.numpy()[~lost])
+
+
 def test_the_parts_run_in_the_order_the_docstring_gives() -> None:
-    """Flip, crop, move, colour, erase: each alone, one after another from one generator, gives the same."""
+    """Flip, crop, move, colour, grey, erase: each alone, one after another from one generator, gives the same."""
     pictures, together, apart = some_pictures(8), seeded(9), seeded(9)
     expected = pictures
     for part in (
         Augment(flip=True), Augment(crop=2), Augment(rotate=20, translate=0.1, scale=0.2, shear=10),
-        Augment(colour=0.4), Augment(erase=0.5),
+        Augment(colour=0.4), Augment(grey=0.3), Augment(erase=0.5),
     ):  # fmt: skip
         expected = part(expected, apart)
     assert torch.equal(EVERYTHING(pictures, together), expected)
 
 
-@pytest.mark.parametrize("name", ["crop", "rotate", "translate", "shear", "colour", "erase", "scale"])
+@pytest.mark.parametrize("name", ["crop", "rotate", "translate", "shear", "colour", "grey", "erase", "scale"])
 def test_negative_amounts_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match=name) as caught:
         Augment(**{name: -1})
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("erase", 1.01), ("scale", 1.0)])
+@pytest.mark.parametrize(("name", "value"), [("erase", 1.01), ("grey", 1.01), ("scale", 1.0)])
 def test_shares_beyond_one_are_refused(name: str, value: float) -> None:
     with pytest.raises(BadInput, match=f"{name}.*{value}"):
         Augment(**{name: value})

@@ -17,11 +17,12 @@ from vitlab.bench.pipeline import Steps, crop, flip, noise, one_by_one, to_tenso
 from vitlab.bench.record import Row, fastest_other, missing
 from vitlab.bench.reports import Loading, loader
 from vitlab.bench.roofline import Bound, kind_of
-from vitlab.bench.runners import LOOP, Runner, choose, optimiser_of
+from vitlab.bench.runners import LOOP, Runner, choose, lean, optimiser_of
 from vitlab.bench.settings import Setting, candidates, training_of
 from vitlab.bench.shapes import SHAPES, Work
 from vitlab.data.prepared import Normalise, describe, unit
 from vitlab.engine.compiler import compiler_trouble
+from vitlab.engine.cost import flops
 from vitlab.errors import BadInput
 
 BY_NAME = {contender.name: contender for contender in CONTENDERS}
@@ -64,6 +65,16 @@ def test_contenders_do_the_same_work(contender: Contender, work: Work) -> None:
     best = optimiser_of(contender, model, "best")
     assert isinstance(best, torch.optim.AdamW)
     assert all(group["fused"] for group in best.param_groups)
+
+
+@pytest.mark.parametrize("name", ["R1", "R4", "tiny"])
+def test_lean_blocks_make_the_same_products_with_fewer_weights(name) -> None:
+    work = SHAPES[name]
+    plain, spare = (model.build(work.picture, work.classes) for model in (work.settings(), lean(work.settings())))
+    assert flops(spare) == flops(plain)
+    weights = [sum(parameter.numel() for parameter in network.parameters()) for network in (plain, spare)]
+    blocks = 4 * work.width + 3 * work.width + work.width + work.hidden + work.width  # norms, then biases
+    assert weights[0] - weights[1] == work.depth * blocks + 2 * work.width
 
 
 def test_a_tiny_run_leaves_records_and_a_page(tmp_path, capsys) -> None:

@@ -126,6 +126,8 @@ def test_the_page_about_looking_says_what_the_records_say():
 
 
 def test_the_commands_about_learning_without_labels_run(checkout):
+    text = (ROOT / "docs/pretrain.md").read_text(encoding="utf-8")
+    assert script("update_pretrain").updated(text) == text
     commands = commands_of("docs/pretrain.md")
     assert {command.split()[1] for command in commands} == {"pretrain", "finetune", "labels"}
     printed = [run(command, checkout) for command in commands]

@@ -83,6 +83,7 @@ def test_pictures_without_labels_are_learned_from_and_not_judged(vitlab, photos,
     )
     assert "note: no labels" in done.stdout
     assert "note: 1 other file ignored" in done.stdout
+    assert "no test pictures, so no figure" in done.stdout
     assert "accuracy" not in done.stdout
     run = package.open_run(tmp_path / "runs/digits-mae")
     assert run.card.train + run.card.validation == 24
@@ -94,6 +95,9 @@ def test_pictures_without_labels_are_learned_from_and_not_judged(vitlab, photos,
     )
     assert "have no labels" in refused_words
     assert "vitlab pretrain" in refused_words
+    assert "no test pictures, so no figure" in vitlab("evaluate", run.folder).stdout
+    assert "no test pictures, so no figure" in vitlab("report", run.folder).stdout
+    assert "knows no classes" in refused(vitlab("predict", run.folder, photos / "0.png", status=2))
     assert "have no labels" in refused(vitlab("finetune", run.folder, status=2))
     assert "no labels, so none can be left out" in refused(vitlab("labels", run.folder, status=2))
 

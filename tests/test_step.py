@@ -19,6 +19,7 @@ KINDS = [
     ("block.dropout=0.1", "stochastic_depth=0.3", "attention.dropout=0.1"),
     ("shift=8", "attention=locality", "tokens=shifted-patches"),
     ("precision=bfloat16",),
+    ("objective=mae", "head=mean", "decoder_depth=1"),
 ]
 
 

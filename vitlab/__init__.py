@@ -11,7 +11,7 @@ from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Training
-from vitlab.lab import Prediction, evaluate, load_pictures, look, predict, resume, train
+from vitlab.lab import Prediction, evaluate, finetune, load_pictures, look, predict, resume, train
 from vitlab.model import MultiScale, Shape, ViT
 from vitlab.recipes import recipe
 from vitlab.settings import override
@@ -27,6 +27,7 @@ __all__ = [
     "Training",
     "ViT",
     "evaluate",
+    "finetune",
     "load_pictures",
     "look",
     "open_run",

@@ -95,7 +95,7 @@ def evaluate(run: Positional[Path], /, data: Folder = None, device: Device = "au
     card = open_run(run).card
     confusion = result.confusion()
     worst = sorted(range(len(card.classes)), key=lambda i: float(confusion[i, i] / confusion[i].sum().clamp(min=1)))
-    for i in worst[:3]:
+    for i in worst[:3] if result.count else []:
         out.print(f"  {card.classes[i]}: {int(confusion[i, i])} of {int(confusion[i].sum())} right", markup=False)
 
 

@@ -37,6 +37,7 @@ def train(
     *overrides: str,
     name: str | None = None,
     otherwise: str = "run",
+    start: Run | None = None,
     runs: Path | str = "runs",
     data: Path | str | None = None,
     device: str = "auto",
@@ -45,11 +46,20 @@ def train(
 ) -> Run:
     """Train a recipe (by name, or an Experiment) with `setting=value` overrides; returns its run folder.
 
-    The folder is `name`, or else the recipe's name or `otherwise`, with a number if that is taken.
+    The folder is `name`, or else the recipe's name or `otherwise`, with a number if that is taken. The first weights
+    are those of the run `start`, if there is one, all but the logits'.
     """
+    wanted = name or (Path(experiment).stem if isinstance(experiment, str) else otherwise)
+    if Path(wanted).name != wanted or wanted.startswith("."):
+        raise BadInput(f"'{wanted}' is no name for a run: use letters, digits, - and _")
     chosen = override(recipe(experiment) if isinstance(experiment, str) else experiment, list(overrides))
-    place = Place(name, Path(experiment).stem if isinstance(experiment, str) else otherwise, Path(runs))
-    return _begin(chosen, place, data, device, quiet=quiet, begun=begun)
+    where = find_device(device)
+    prepared = load_data(chosen, data)
+    check_that_it_builds(chosen, prepared.card, start)  # what clashes is refused before there is a folder
+    run = claim_run(Path(runs), wanted, exact=name is not None)
+    with run.hold():
+        run.begin(chosen, prepared.card, where, start)
+        return _finish(run, chosen, prepared, where, quiet=quiet, begun=begun)
 
 
 def finetune(
@@ -64,47 +74,11 @@ def finetune(
 ) -> Run:
     """Train on labels from where another run ended, most often one without labels; its logits start anew."""
     start = as_run(run)
-    chosen = override(replace(start.experiment, objective=Supervised()), list(overrides))
     start.model()  # there are weights, and they can be read
-    place = Place(name, f"{start.name}-finetuned", Path(runs))
-    return _begin(chosen, place, data, device, quiet=quiet, begun=begun, start=start)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a new run goes: by the name it was given, or by one that is found for it."""
-
-    name: str | None
-    otherwise: str
-    runs: Path
-
-    def claim(self) -> Run:
-        return claim_run(self.runs, self.wanted, exact=self.name is not None)
-
-    @property
-    def wanted(self) -> str:
-        return self.name or self.otherwise
-
-
-def _begin(
-    chosen: Experiment,
-    place: Place,
-    data: Path | str | None,
-    device: str,
-    *,
-    quiet: bool,
-    begun: Callable[[Run], None],
-    start: Run | None = None,
-) -> Run:
-    if Path(place.wanted).name != place.wanted or place.wanted.startswith("."):
-        raise BadInput(f"'{place.wanted}' is no name for a run: use letters, digits, - and _")
-    where = find_device(device)
-    prepared = load_data(chosen, data)
-    check_that_it_builds(chosen, prepared.card, start)  # what clashes is refused before there is a folder
-    run = place.claim()
-    with run.hold():
-        run.begin(chosen, prepared.card, where, start)
-        return _finish(run, chosen, prepared, where, quiet=quiet, begun=begun)
+    return train(
+        replace(start.experiment, objective=Supervised()), *overrides, name=name, otherwise=f"{start.name}-finetuned",
+        start=start, runs=runs, data=data, device=device, quiet=quiet, begun=begun,
+    )  # fmt: skip
 
 
 def train_in(
@@ -184,6 +158,10 @@ class Prediction:
 def predict(run: Run | Path | str, pictures: Sequence[Path | str], invert: bool = False) -> list[Prediction]:
     """Classify picture files, fitted to the run's size and channels as its training pictures were."""
     run = as_run(run)
+    if not run.card.labelled:
+        raise BadInput(
+            f"{run.folder} knows no classes: teach it some by 'vitlab finetune {run.folder}' and pictures with labels"
+        )
     model, classes = run.model(), run.card.classes
     found = []
     for start in range(0, len(pictures), 256):

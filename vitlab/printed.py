@@ -32,10 +32,12 @@ def show_result(run: Run) -> None:
             f"{result['pixels_knn_accuracy']:.2%} of the pixels; below, a linear probe on the features",
             markup=False,
         )
-    if run.card.labelled:
-        show_accuracy(result["test_accuracy"], result["low"], result["high"], result["count"])
+    show_accuracy(result["test_accuracy"], result["low"], result["high"], result["count"])
     out.print(f"trained in {result['train_seconds']:.1f} s; open {run.report}", markup=False)
 
 
 def show_accuracy(accuracy: float, low: float, high: float, count: int) -> None:
+    if not count:
+        out.print("no test pictures, so no figure")
+        return
     out.print(f"test accuracy {accuracy:.2%} (95 % interval {low:.2%} to {high:.2%}, {count:,} pictures)", style="bold")

@@ -9,6 +9,7 @@ from typing import Any
 from vitlab.bench.points import Point
 from vitlab.bench.record import Row, fastest_other, groups, markdown, rival, title
 from vitlab.bench.roofline import KIND_NAMES, Bound
+from vitlab.bench.runners import LOOP
 from vitlab.bench.sections import FITTED, attention_lines, attention_section, growth_lines, growth_section, time_words
 from vitlab.bench.settings import MANNERS
 from vitlab.engine.storage import make_folder, read_json, write
@@ -60,10 +61,10 @@ cropped and flipped.
   the DataLoader with the number of workers that is fastest. Compilation is outside the clock.
 - *ms* is the median over the rounds and *fastest* the best round. *ratio* is the median of the rounds' own ratios to
   vitlab: above 1 means slower than vitlab. *vitlab* is its model with its optimiser, doing the same step as the others;
-  *vitlab, whole loop* is what `vitlab train` does, and *to the loop* the ratio to it. *gradients* is the ratio for the
-  step without its optimiser.
+  *vitlab, whole loop* is what `vitlab train` does, and *to the loop* the ratio to it; *lean* is the same shape with
+  lean blocks (RMS norm without weights, no biases). *gradients* is the ratio for the step without its optimiser.
 - A note tells where a library cannot do the very same work. Part of vitlab's lead is work it leaves out: the last
-  block's MLP runs only for the tokens that the head reads, which changes no output.
+  block works only for the tokens that the head reads, which changes no output.
 """
 
 ATTENTION = """## Attention by number of tokens
@@ -230,6 +231,12 @@ def tables_of(tables: Mapping[tuple[str, str, str], list[Row]]) -> list[str]:
     return lines
 
 
+AGAINST_LOOP = {
+    "users": "vitlab's loop at its best, the others as their users run them",
+    "best": "vitlab's loop and the others at their best",
+}
+
+
 def glance(record: Mapping[str, Any], tables: Mapping[tuple[str, str, str], list[Row]]) -> list[str]:
     """One line for each manner of a shape."""
     lines = []
@@ -239,7 +246,25 @@ def glance(record: Mapping[str, Any], tables: Mapping[tuple[str, str, str], list
             if any(best):
                 cells = [cell for row in best for cell in ((row.contender, f"{row.ratio:.2f}") if row else ("", ""))]
                 lines.append(f"| {work} | {record['device']} | {words} | {' | '.join(cells)} |")
+        for manner, words in AGAINST_LOOP.items():
+            found = [against_loop(tables, part, work, manner) for part in ("training", "epoch")]
+            if all(found):
+                cells = [cell for pair in found for cell in pair]
+                lines.append(f"| {work} | {record['device']} | {words} | {' | '.join(cells)} |")
     return lines
+
+
+def against_loop(
+    tables: Mapping[tuple[str, str, str], list[Row]], part: str, work: str, manner: str
+) -> tuple[str, ...]:
+    """The fastest of the others in one manner, and its median time in those of vitlab's loop at its best."""
+    loops = [row for row in tables.get((part, work, "best"), []) if row.contender == LOOP]
+    others = [row for row in tables.get((part, work, manner), []) if row.milliseconds]
+    others = [row for row in others if not row.contender.startswith("vitlab")]
+    if not loops or not loops[0].milliseconds or not others:
+        return ()
+    first = min(others, key=lambda row: row.milliseconds or 0.0)
+    return first.contender, f"**{(first.milliseconds or 0.0) / loops[0].milliseconds:.2f}**"
 
 
 def roofline_table(records: Sequence[Record]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,12 @@ from vitlab.bench.settings import Manner, Setting, candidates, users_setting
 from vitlab.bench.shapes import Work
 from vitlab.data.words import one_line
 from vitlab.errors import BadInput
+from vitlab.model import ViT
+from vitlab.model.attention import Softmax
 
-LOOP = "vitlab, whole loop"
+LOOP, LEAN = "vitlab, whole loop", "vitlab, whole loop, lean"
 TRIALS = 5  # rounds in which the settings of a contender are tried
+LEAN_NOTE = "RMS norm without weights, no biases in the blocks"
 LOOP_NOTE = "and gather, augment, normalise, clip, watch the loss, count"
 
 
@@ -58,7 +61,7 @@ class Runner:
     @property
     def loads(self) -> bool:
         """Whether its epoch reads a DataLoader."""
-        return self.name != LOOP
+        return self.name not in (LOOP, LEAN)
 
 
 Make = Callable[[Setting, Manner], Runner]
@@ -66,13 +69,16 @@ Make = Callable[[Setting, Manner], Runner]
 
 def enter(ring: Ring, contenders: list[Contender], manner: Manner, tell: Callable[[str], object]) -> list[Runner]:
     """Every contender in one manner; for the best, each setting is tried first, and compiled code then made anew."""
-    makes: dict[str, Make] = {LOOP: partial(loop_runner, ring)}
+    makes: dict[str, Make] = {LOOP: partial(loop_runner, ring, LOOP)}
+    if manner == "best":
+        makes[LEAN] = partial(loop_runner, ring, LEAN)
     makes |= {contender.name: partial(library_runner, ring, contender) for contender in contenders}
     chosen: dict[str, tuple[Setting, str]] = {}
     for name, make in makes.items():
-        chosen[name] = users_setting(ring.device, name == LOOP), ""
+        loop = name in (LOOP, LEAN)
+        chosen[name] = users_setting(ring.device, loop), ""
         if manner == "best":
-            chosen[name] = choose(make, candidates(ring.device, name == LOOP), ring)
+            chosen[name] = choose(make, candidates(ring.device, loop), ring)
             tell(f"{ring.work.name}, {name}: {chosen[name][0]} ({chosen[name][1]})")
     return [with_note(makes[name](setting, manner), words) for name, (setting, words) in chosen.items()]
 
@@ -174,7 +180,16 @@ def library_epoch(learn: Learn, watched: bool, device: torch.device, batches: Da
     return run
 
 
-def loop_runner(ring: Ring, setting: Setting, manner: Manner) -> Runner:
-    """vitlab's own loop, as `vitlab train` runs it."""
-    loop = ring.trained.loop(setting, ring.folder, ring.device)
-    return Runner(LOOP, manner, setting, parameters_of(loop), LOOP_NOTE, step_call(loop), lambda _: epoch_call(loop))
+def loop_runner(ring: Ring, name: str, setting: Setting, manner: Manner) -> Runner:
+    """vitlab's own loop, as `vitlab train` runs it, on the shape as it is or with lean blocks."""
+    trained = ring.trained if name == LOOP else replace(ring.trained, model=lean(ring.trained.model))
+    loop = trained.loop(setting, ring.folder, ring.device)
+    note = LOOP_NOTE if name == LOOP else f"{LEAN_NOTE}; {LOOP_NOTE}"
+    return Runner(name, manner, setting, parameters_of(loop), note, step_call(loop), lambda _: epoch_call(loop))
+
+
+def lean(model: ViT) -> ViT:
+    """The same matrix products with fewer passes over memory between them."""
+    assert isinstance(model.attention, Softmax)
+    attention = replace(model.attention, lean=True, bias=False)
+    return replace(model, attention=attention, block=replace(model.block, lean=True, norm_kind="rms"))

@@ -14,7 +14,7 @@ from vitlab.errors import BadInput
 
 @dataclass(frozen=True)
 class Augment:
-    """x ← erase(colour(affine(trivial(crop(flip(x)))))), each drawn anew for every picture; all off by default."""
+    """x ← erase(grey(colour(affine(trivial(crop(flip(x))))))), each drawn anew for each picture; all off by default."""
 
     flip: bool = False  # mirror half the pictures left to right
     by_turns: bool = False  # where pictures are mirrored: each in every second epoch, not by chance (Jordan, 2024)
@@ -25,14 +25,17 @@ class Augment:
     scale: float = 0.0  # grow or shrink by up to this share
     shear: float = 0.0  # slant by up to this many degrees
     colour: float = 0.0  # change brightness, contrast and saturation by up to this share
+    grey: float = 0.0  # share of pictures that lose their colour
     erase: float = 0.0  # share of pictures in which a rectangle is replaced by noise (Zhong et al., 2020)
 
     def __post_init__(self) -> None:
         for name in ("crop", "rotate", "translate", "shear", "colour"):
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} must be 0 or more, not {getattr(self, name)}")
-        if not (0 <= self.erase <= 1 and 0 <= self.scale < 1):
-            raise BadInput(f"erase and scale are shares between 0 and 1, not {self.erase} and {self.scale}")
+        if not (0 <= self.erase <= 1 and 0 <= self.grey <= 1 and 0 <= self.scale < 1):
+            raise BadInput(
+                f"grey, erase and scale are shares between 0 and 1, not {self.grey}, {self.erase} and {self.scale}"
+            )
 
     @property
     def moves(self) -> bool:
@@ -54,6 +57,9 @@ class Augment:
             pictures = self.affine(pictures, generator)
         if self.colour:
             pictures = self.recolour(pictures, generator)
+        if self.grey:
+            colourless = pictures.mean(dim=1, keepdim=True).expand_as(pictures)
+            pictures = torch.where(draw(pictures, generator) < self.grey, colourless, pictures)
         if self.erase:
             pictures = self.cut_out(pictures, generator)
         return pictures

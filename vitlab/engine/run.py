@@ -25,6 +25,8 @@ from vitlab.experiment import Experiment
 from vitlab.model import Network, Shape
 from vitlab.settings import from_json, to_json
 
+STARTS = ("vitlab", "vitlab/__main__.py")  # how the program's own path ends, as a script and as python -m vitlab
+
 
 class Run:
     """The files of one run; every write is whole or not there."""
@@ -225,7 +227,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
     except PackageNotFoundError:
         own = "from source"
     return {
-        "command": shlex.join(["vitlab", *sys.argv[1:]]) if sys.argv[0].endswith("vitlab") else "python",
+        "command": shlex.join(["vitlab", *sys.argv[1:]]) if sys.argv[0].endswith(STARTS) else "python",
         "device": describe_device(device),
         "threads": torch.get_num_threads(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

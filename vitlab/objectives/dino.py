@@ -32,7 +32,7 @@ class Dino:
     kind: ClassVar[str] = "dino"
     prototypes: int = 1024  # what a picture is likened to
     head_width: int = 512  # hidden features of the head
-    bottleneck: int = 128  # features that are compared with the prototypes
+    bottleneck: int = 32  # features that are compared with the prototypes; with more, small runs collapse
     small_views: int = 4  # views that only the student sees
     window: float = 0.5  # side of a small view, in sides of the picture
     large: float = 0.4  # least share of the picture's area in a large view, and most in a small one
