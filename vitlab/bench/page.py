@@ -105,7 +105,7 @@ a DataLoader that transforms picture by picture.
 def write_page(bench: Path, page: Path) -> None:
     """Write the page and its charts; a chart that no record draws any more goes."""
     found = read_records(bench)
-    recipes = read_records(bench.parent / "records")
+    recipes = [record for record in read_records(bench.parent / "records") if learned_from_labels(record)]
     charts = page.with_suffix("")
     links = {
         name: f"[{folder.parent.name}/{name}]({Path(os.path.relpath(folder, page.parent)).as_posix()})"
@@ -139,6 +139,11 @@ def write_page(bench: Path, page: Path) -> None:
 
 def read_records(folder: Path) -> list[Record]:
     return [read_json(path) for path in sorted(folder.glob("*.json"))]
+
+
+def learned_from_labels(record: Record) -> bool:
+    """The others have a page of their own: their figures are a linear probe's."""
+    return record["config"]["objective"]["kind"] == "supervised"
 
 
 def kind(records: Sequence[Record], name: str) -> list[Record]:

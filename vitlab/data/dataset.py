@@ -73,6 +73,11 @@ def take(part: Part, count: int, seed: int = 0) -> Part:
     return _pick(part, np.sort(chosen))
 
 
+def all_over(count: int, most: int) -> Tensor:
+    """The places of at most so many of a part's pictures, from all over it, since it may be sorted by class."""
+    return torch.linspace(0, max(count - 1, 0), min(count, most)).round().long()
+
+
 def statistics(part: Part) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel, on the 0..1 scale; a constant channel's deviation is given as 1."""
     channels = part.pictures.shape[1]

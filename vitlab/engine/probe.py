@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitlab.data.dataset import Part
+from vitlab.data.dataset import Part, all_over
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine.modes import in_evaluation
 from vitlab.model import Network, VisionTransformer
@@ -57,9 +57,9 @@ def glance(read: Reader, data: Prepared) -> float:
 
 
 def some(part: Part, most: int) -> Part:
-    """So many pictures from all over a part, which may be sorted by class."""
-    step = -(-len(part) // most)
-    return Part(part.pictures[::step], part.labels[::step])
+    """At most so many pictures of a part."""
+    places = all_over(len(part), most).to(part.labels.device)
+    return Part(part.pictures[places], part.labels[places])
 
 
 def probe(

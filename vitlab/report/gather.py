@@ -6,6 +6,7 @@ import math
 import torch
 from torch import Tensor
 
+from vitlab.data.dataset import all_over
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine.cost import flops
 from vitlab.engine.evaluation import Evaluation
@@ -119,6 +120,5 @@ def look_inside(network: Network, prepared: Prepared, evaluation: Evaluation) ->
 
 def some_pictures(prepared: Prepared, count: int) -> Tensor:
     """So many pictures from all over the test part, normalised."""
-    last = len(prepared.test) - 1
-    some = torch.linspace(0, last, min(count, last + 1)).round().long()
+    some = all_over(len(prepared.test), count)
     return Normalise(prepared.card, torch.device("cpu"))(unit(prepared.test.pictures[some]))

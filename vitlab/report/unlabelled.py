@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitlab.data.dataset import Part
+from vitlab.data.dataset import Part, all_over
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine.probe import Reader
 from vitlab.engine.run import Run, load_weights
@@ -29,7 +29,7 @@ def gather(run: Run, prepared: Prepared, network: Network, device: torch.device)
     read = Reader(network, Normalise(prepared.card, device), bfloat16=False, at_once=experiment.testing.at_once)
     tested = len(prepared.test) > 0
     part = prepared.test if tested else prepared.validation
-    known, mapped = some(len(prepared.train), SEARCHED), some(len(part), POINTS)
+    known, mapped = all_over(len(prepared.train), SEARCHED), all_over(len(part), POINTS)
     patches, restored = restore(run, prepared, part, device)
     return Unlabelled(
         objective=experiment.objective.kind,
@@ -46,15 +46,10 @@ def gather(run: Run, prepared: Prepared, network: Network, device: torch.device)
     )
 
 
-def some(count: int, most: int) -> Tensor:
-    """The places of at most so many pictures, from all over a part."""
-    return torch.linspace(0, max(count - 1, 0), min(count, most)).round().long()
-
-
 def chosen(part: Part, most: int) -> list[int]:
     """The first picture of each of the first classes, and where there are fewer classes, others from all over."""
     first = [int((part.labels == label).nonzero()[0]) for label in part.labels.unique()[:most]]
-    others = [place for place in some(len(part), 2 * most).tolist() if place not in first]
+    others = [place for place in all_over(len(part), 2 * most).tolist() if place not in first]
     return [*first, *others][:most]
 
 
