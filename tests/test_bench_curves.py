@@ -237,9 +237,13 @@ def test_recipes_are_shown_with_their_spread(tmp_path) -> None:
     ]  # fmt: skip
     mirrored = [run | {"mirrored_accuracy": run["test_accuracy"] + 0.005} for run in runs]
     (tmp_path / "results/records").mkdir(parents=True)
-    for name, kept in (("cifar10-fast", mirrored), ("one-seed", runs[:1])):
-        (tmp_path / f"results/records/{name}.json").write_text(json.dumps(record(name, {}, kept)))
+    for name, objective, kept in (
+        ("cifar10-fast", "supervised", mirrored), ("one-seed", "supervised", runs[:1]), ("unlabelled", "mae", runs)
+    ):  # fmt: skip
+        config = {"objective": {"kind": objective}}
+        (tmp_path / f"results/records/{name}.json").write_text(json.dumps(record(name, config, kept)))
     text = page_of(tmp_path)
+    assert "unlabelled" not in text
     sample = Sample(tuple(100 * a for a in accuracies))
     assert (
         f"| `cifar10-fast` | 3 | **94.05 ± {sample.margin:.2f} %** | {stdev(sample.values):.2f} | 93.80 % | 94.10 % "

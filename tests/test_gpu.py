@@ -58,6 +58,16 @@ def test_it_learns_there(tmp_path, extra):
     assert run.environment["device"] == torch.cuda.get_device_name()
 
 
+@pytest.mark.parametrize("name", ["digits-mae", "digits-dino"])
+def test_without_labels_a_compiled_and_recorded_run_learns_what_a_plain_one_learns(tmp_path, name):
+    words = ("epochs=2", "measure=1", "limit=2000", "precision=float32")
+    plain = vitlab.train(name, *words, name="plain", runs=tmp_path, device="cuda", quiet=True)
+    fast = vitlab.train(name, *words, "compile=yes", "graph=yes", name="fast", runs=tmp_path, device="cuda", quiet=True)
+    losses = [[line["loss"] for line in run.metrics()] for run in (plain, fast)]
+    assert losses[1] == pytest.approx(losses[0], rel=5e-3)
+    assert abs(fast.result["knn_accuracy"] - plain.result["knn_accuracy"]) < 0.03
+
+
 def test_a_compiled_model_is_the_plain_one():
     """In float32, gradients too: stochastic depth draws other numbers, so that it is off."""
     model = small_vit(
@@ -113,6 +123,8 @@ def losses_of(run: vitlab.Run) -> list[float]:
         (*DROPPED, "ema=0.9", "clip=0.1", "rotate=10"),
         ("clip=0", "head=mean"),
         ("optimiser=muon", "mixup=0.8", "cutmix=1", "mixed=0.7", "label_smoothing=0.1", "ema=0.9"),
+        ("objective=mae", "head=mean"),
+        ("objective=dino", "small_views=2", "prototypes=64", "frozen=0.3"),
     ],
 )
 def test_a_recorded_step_learns_what_a_plain_one_learns(tmp_path, extra):
