@@ -225,6 +225,11 @@ def test_a_decompression_bomb_is_unreadable(tmp_path: Path) -> None:
         read_picture(tmp_path / "cat" / "bomb.png", 1, 8, 8)
 
 
+def test_a_class_may_be_called_unlabelled(tmp_path: Path) -> None:
+    classes(tmp_path, 5, ("cat", "unlabelled"))
+    assert Folder(str(tmp_path)).load(tmp_path).classes == ("cat", "unlabelled")
+
+
 def test_what_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
     assert "no folder was given" in refusal(Folder())
     assert "does not exist" in refusal(Folder(str(tmp_path / "missing")))

@@ -31,9 +31,7 @@ class Folder:
     """Your own pictures: one folder per class, or train/ and test/ with these in each; or pictures without labels."""
 
     kind: ClassVar[str] = "folder"
-    path: str = (
-        ""  # folder with one folder per class, or with train/ and test/ (or val/) that hold them, or of pictures
-    )
+    path: str = ""  # folder with one folder per class, or with train/ and test/ (or val/) of these, or with pictures
     size: str = ""  # "32" or, height first, "32x48"; empty: the pictures' own size, or up to 64 where they differ
     channels: int = 0  # 1 grey, 3 colour; 0: grey if every picture is
     unreadable: Literal["refuse", "skip"] = "refuse"  # what to do about a picture that cannot be read
@@ -46,9 +44,9 @@ class Folder:
             raise BadInput(f"{self.channels} channels were asked for: choose 1 (grey), 3 (colour) or 0 (as found)")
         root = _existing(self.path)
         train_root, test_root, notes = _find_split(root)
+        if _is_loose(train_root):
+            return self.unlabelled(root, _pictures_in(train_root), size)
         found = _scan(train_root)
-        if UNLABELLED in found:
-            return self.unlabelled(root, found[UNLABELLED], size)
         classes = tuple(found)
         if len(classes) < 2:
             raise BadInput(
@@ -156,10 +154,6 @@ def _find_split(root: Path) -> tuple[Path, Path | None, list[str]]:
 def _scan(root: Path, allowed: Sequence[str] | None = None) -> dict[str, _Found]:
     """The pictures of each class folder in `root`."""
     folders = _folders(root)
-    if not folders and allowed is None and any(map(_is_picture, root.iterdir())):
-        files = sorted(_walk(root), key=lambda path: natural(path.name))
-        pictures = [path for path in files if _is_picture(path)]
-        return {UNLABELLED: _Found(pictures, len(files) - len(pictures))}
     if not folders:
         raise BadInput(
             f"{shown(root)} is empty of class folders: put the pictures of each class in a folder of its own"
@@ -169,12 +163,21 @@ def _scan(root: Path, allowed: Sequence[str] | None = None) -> dict[str, _Found]
         raise BadInput(f"{shown(root)} has classes that the training part lacks: {', '.join(map(shown, foreign))}")
     found = {}
     for folder in folders:
-        files = sorted(_walk(folder), key=lambda path: natural(str(path)))
-        pictures = [path for path in files if _is_picture(path)]
-        if not pictures:
+        found[folder.name] = _pictures_in(folder)
+        if not found[folder.name].pictures:
             raise BadInput(f"{shown(folder)} holds no pictures: add some or remove the folder")
-        found[folder.name] = _Found(pictures, len(files) - len(pictures))
     return found
+
+
+def _is_loose(root: Path) -> bool:
+    """Whether pictures lie here side by side, in no folder that could name their class."""
+    return not _folders(root) and any(map(_is_picture, root.iterdir()))
+
+
+def _pictures_in(folder: Path) -> _Found:
+    files = sorted(_walk(folder), key=lambda path: natural(str(path)))
+    pictures = [path for path in files if _is_picture(path)]
+    return _Found(pictures, len(files) - len(pictures))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
