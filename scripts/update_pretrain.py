@@ -1,9 +1,10 @@
 """Fill the table of docs/pretrain.md from the records in results/: python scripts/update_pretrain.py."""
 
-import json
 import re
 from pathlib import Path
 from statistics import mean, stdev
+
+from vitlab.bench.page import learned_from_labels, read_records
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "pretrain.md"
@@ -35,11 +36,9 @@ def row(record: dict) -> str:
 
 def updated(text: str) -> str:
     """The page with its table made anew."""
-    records = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "results/records").glob("*.json"))
-    ]
+    records = read_records(ROOT / "results" / "records")
     head = "| recipe | data | epochs | linear probe | neighbours | of pixels | seeds | training | device | date |"
-    rows = [row(record) for record in records if record["config"]["objective"]["kind"] != "supervised"]
+    rows = [row(record) for record in records if not learned_from_labels(record)]
     made = "\n".join([head, "|" + "---|" * 10, *rows]) + "\n"
     marks = re.compile(r"(<!-- unlabelled -->\n).*?(<!-- end of unlabelled -->)", re.DOTALL)
     return marks.sub(lambda found: found[1] + made + found[2], text)

@@ -1,10 +1,10 @@
 """Fill the README's tables from the records in results/: python scripts/update_readme.py."""
 
-import json
 import re
 from pathlib import Path
 from statistics import mean, stdev
 
+from vitlab.bench.page import learned_from_labels, read_records
 from vitlab.recipes import reproductions
 from vitlab.reproduce.page import summary
 
@@ -24,12 +24,8 @@ def row(record: dict) -> str:
     )
 
 
-def read(folder: Path) -> list[dict]:
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-
-
 def table(folder: Path) -> str:
-    records = [record for record in read(folder) if record["config"]["objective"]["kind"] == "supervised"]
+    records = [record for record in read_records(folder) if learned_from_labels(record)]
     head = "| recipe | data | weights | epochs | test accuracy | seeds | training | pictures/s | device | date |"
     return "\n".join([head, "|" + "---|" * 10, *map(row, records)]) + "\n"
 

@@ -1,11 +1,16 @@
 """One small run, begun, trained, stopped and gone on with: what the tests of training share."""
 
+import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from PIL import Image
+from torch import Tensor
 
+import vitlab
 from vitlab import Experiment, Run, override
 from vitlab.data.dataset import Part
 from vitlab.data.prepared import Prepared
@@ -54,3 +59,40 @@ def stop_after(steps: int, loop: Loop) -> None:
 
     with pytest.raises(Stopped, match=f"after step {steps} of"):
         go_on()
+
+
+def check_ordinary(run: Run, folder: Path) -> None:
+    """A finished run without labels is evaluated and predicts as any other."""
+    assert run.finished
+    again = vitlab.evaluate(run, device="cpu")
+    assert again.count == 2000
+    assert again.accuracy == run.result["test_accuracy"] > 0.15
+    assert torch.equal(again.logits, run.evaluation.logits)
+    assert 0.15 < run.result["knn_accuracy"] < 1
+    assert all(0 <= line["knn_accuracy"] <= 1 for line in run.metrics())
+    digit = load_data(run.experiment, None).test.pictures[0, 0]
+    Image.fromarray(digit.numpy()).save(folder / "digit.png")
+    (prediction,) = vitlab.predict(run, [folder / "digit.png"])
+    assert prediction.classes[0] == str(int(again.guesses[0]))
+    assert sum(prediction.probabilities) == pytest.approx(1, abs=1e-5)
+
+
+def timeless(folder: Path) -> list[dict[str, Any]]:
+    """The metrics without what the clock decides."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k not in ("seconds", "images_per_second")} for line in lines]
+
+
+def check_resumed(experiment: Experiment, folder: Path) -> tuple[Loop, dict[str, Tensor]]:
+    """Stopped in the middle of an epoch it ends in the same bits; the loop of the whole run, and its tensors."""
+    loop = loop_of(experiment, folder / "whole", tested=50)
+    loop.train()
+    stop_after(6, loop_of(experiment, folder / "stopped", tested=50))
+    again = loop_of(experiment, folder / "stopped", tested=50)
+    again.train()
+    whole, resumed = loop.session.tensors(), again.session.tensors()
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert timeless(folder / "stopped") == timeless(folder / "whole")
+    assert len(timeless(folder / "whole")) == 2
+    return loop, whole

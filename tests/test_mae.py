@@ -1,9 +1,7 @@
 """The masked autoencoder: what is hidden stays hidden, and the loss is the one written down, in NumPy float64."""
 
-import json
 import math
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,9 +23,8 @@ from kinds import (
     small_vit,
     some_pictures,
 )
-from loops import loop_of, small, stop_after, trained
+from loops import check_ordinary, check_resumed, loop_of, small, trained
 from numpy.typing import NDArray
-from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -409,18 +406,7 @@ def test_it_learns_to_draw_what_is_hidden(run) -> None:
 
 
 def test_a_finished_run_is_an_ordinary_run(run, tmp_path) -> None:
-    assert run.finished
-    again = vitlab.evaluate(run, device="cpu")
-    assert again.count == 2000
-    assert again.accuracy == run.result["test_accuracy"] > 0.15
-    assert torch.equal(again.logits, run.evaluation.logits)
-    assert 0.15 < run.result["knn_accuracy"] < 1
-    assert all(0 <= line["knn_accuracy"] <= 1 for line in run.metrics())
-    digit = load_data(run.experiment, None).test.pictures[0, 0]
-    Image.fromarray(digit.numpy()).save(tmp_path / "digit.png")
-    (prediction,) = vitlab.predict(run, [tmp_path / "digit.png"])
-    assert prediction.classes[0] == str(int(again.guesses[0]))
-    assert sum(prediction.probabilities) == pytest.approx(1, abs=1e-5)
+    check_ordinary(run, tmp_path)
 
 
 def test_the_decoder_is_kept_beside_the_network(run) -> None:
@@ -443,23 +429,7 @@ def test_the_decoder_that_is_kept_is_the_running_mean_where_the_network_is(tmp_p
     assert all(torch.equal(kept[name], average[f"average.decoder.{name}"]) for name in kept)
 
 
-def timeless(folder: Path) -> list[dict[str, Any]]:
-    """The metrics without what the clock decides."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k not in ("seconds", "images_per_second")} for line in lines]
-
-
 @pytest.mark.parametrize("extra", [(), ("block.dropout=0.1", "ema=0.9", "rotate=10", "optimiser=muon")])
 def test_stopped_in_the_middle_of_an_epoch_it_ends_in_the_same_bits(tmp_path, extra) -> None:
-    experiment = small(*WORDS, *extra)
-    loop = loop_of(experiment, tmp_path / "whole", tested=50)
-    loop.train()
-    stop_after(6, loop_of(experiment, tmp_path / "stopped", tested=50))
-    again = loop_of(experiment, tmp_path / "stopped", tested=50)
-    again.train()
-    whole, resumed = loop.session.tensors(), again.session.tensors()
-    assert whole.keys() == resumed.keys()
+    _, whole = check_resumed(small(*WORDS, *extra), tmp_path)
     assert {"model.decoder.blank", "model.network.extra"} <= whole.keys()
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    assert timeless(tmp_path / "stopped") == timeless(tmp_path / "whole")
-    assert len(timeless(tmp_path / "whole")) == 2

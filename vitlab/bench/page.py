@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from vitlab.bench.points import Point
-from vitlab.bench.record import Row, fastest_other, groups, markdown, rival, title
+from vitlab.bench.record import Row, fastest_other, groups, markdown, others, rival, title
 from vitlab.bench.roofline import KIND_NAMES, Bound
 from vitlab.bench.runners import LOOP
 from vitlab.bench.sections import FITTED, attention_lines, attention_section, growth_lines, growth_section, time_words
@@ -264,11 +264,10 @@ def against_loop(
 ) -> tuple[str, ...]:
     """The fastest of the others in one manner, and its median time in those of vitlab's loop at its best."""
     loops = [row for row in tables.get((part, work, "best"), []) if row.contender == LOOP]
-    others = [row for row in tables.get((part, work, manner), []) if row.milliseconds]
-    others = [row for row in others if not row.contender.startswith("vitlab")]
-    if not loops or not loops[0].milliseconds or not others:
+    rivals = others(tables.get((part, work, manner), []))
+    if not loops or not loops[0].milliseconds or not rivals:
         return ()
-    first = min(others, key=lambda row: row.milliseconds or 0.0)
+    first = min(rivals, key=lambda row: row.milliseconds or 0.0)
     return first.contender, f"**{(first.milliseconds or 0.0) / loops[0].milliseconds:.2f}**"
 
 

@@ -77,10 +77,14 @@ def missing(part: str, work: str, contender: str, package: str) -> Row:
     return Row(part, work, contender, note=f"not installed (pip install {package})")
 
 
+def others(rows: Iterable[Row]) -> list[Row]:
+    """Those that are not vitlab, and were timed."""
+    return [row for row in rows if row.ratio and not row.contender.startswith("vitlab")]
+
+
 def rival(rows: Iterable[Row]) -> Row | None:
     """The fastest that is not vitlab."""
-    others = [row for row in rows if row.ratio and not row.contender.startswith("vitlab")]
-    return min(others, key=lambda row: row.ratio or 0.0) if others else None
+    return min(others(rows), key=lambda row: row.ratio or 0.0, default=None)
 
 
 def fastest_other(rows: list[Row]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitlab.engine.optimisers import trained
 from vitlab.engine.run import load_weights
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
@@ -20,7 +21,7 @@ class Session:
 
     def __init__(self, learner: Learner, experiment: Experiment, steps: int, steps_per_epoch: int):
         self.learner = learner.train()
-        self.parameters: list[Tensor] = [p for p in learner.parameters() if p.requires_grad]
+        self.parameters: list[Tensor] = [parameter for _, parameter in trained(learner)]
         self.average = copy.deepcopy(learner).requires_grad_(False).eval() if experiment.training.ema else None
         self.optimisers = experiment.training.optimiser.build(learner)
         self.highest = [[group["lr"] for group in optimiser.param_groups] for optimiser in self.optimisers]
