@@ -11,10 +11,12 @@ from torch import Generator, Tensor
 from vitlab.data.augment import Augment
 from vitlab.errors import BadInput
 
-EVERYTHING = Augment(flip=True, crop=2, rotate=20, translate=0.1, scale=0.2, shear=10, colour=0.4, grey=0.3, erase=0.5)
+EVERYTHING = Augment(
+    flip=True, crop=2, rotate=20, translate=0.1, scale=0.2, shear=10, bend=0.05, colour=0.4, grey=0.3, erase=0.5
+)
 ALONE = [
     Augment(flip=True), Augment(crop=3), Augment(rotate=30), Augment(translate=0.2), Augment(scale=0.3),
-    Augment(shear=15), Augment(colour=0.5), Augment(erase=1.0), EVERYTHING,
+    Augment(shear=15), Augment(bend=0.05), Augment(colour=0.5), Augment(erase=1.0), EVERYTHING,
 ]  # fmt: skip
 
 
@@ -225,6 +227,25 @@ def test_moved_pictures_are_bilinear_with_zeros_beyond_the_edge(augment: Augment
         np.testing.assert_allclose(result, bilinear(picture, matrix, shift), atol=1e-3)
 
 
+def test_bending_moves_points_by_up_to_the_share_and_what_lies_between_smoothly() -> None:
+    """Pictures that show their own coordinates: what is read tells where it was read."""
+    most, height, width = 0.06, 21, 41  # the 5×5 points fall on whole pixels
+    y, x = torch.meshgrid(torch.arange(height) / height, torch.arange(width) / width, indexing="ij")
+    read = Augment(bend=most)(torch.stack([y, x]).expand(400, 2, height, width), seeded()).numpy()
+    moved = read - torch.stack([y, x]).numpy()
+    inner = moved[:, :, 5:-5, 10:-10]  # beyond it, zeros from beyond the edge are mixed in
+    points = inner[:, :, ::5, ::10]
+    assert points.shape[2:] == (3, 3)
+    for axis in (0, 1):
+        assert spans(points[:, axis].ravel(), most)
+        assert abs(points[:, axis].mean()) < 4.5 * most / math.sqrt(3 * points[:, axis].size)
+    assert abs(np.corrcoef(points[:, 0].ravel(), points[:, 1].ravel())[0, 1]) < 0.1, "the two sides are drawn apart"
+    assert abs(np.corrcoef(points[:, 0, 0, 0], points[:, 0, 0, 1])[0, 1]) < 0.25, "and so are the points"
+    assert np.abs(inner).max() < 1.6 * most, "a smooth surface passes its points by little"
+    turns = np.abs(np.diff(inner, n=2, axis=2)).max(), np.abs(np.diff(inner, n=2, axis=3)).max()
+    assert max(turns) < 0.6 * most, "no creases"
+
+
 @pytest.mark.parametrize("channels", [1, 3, 5])
 def test_colour_multiplies_brightness_then_stretches_contrast_then_saturation(channels: int) -> None:
     """Brightness is read off the mean, contrast off the grey, saturation off the rest; then all must fit."""
@@ -297,14 +318,14 @@ def test_the_parts_run_in_the_order_the_docstring_gives() -> None:
     pictures, together, apart = some_pictures(8), seeded(9), seeded(9)
     expected = pictures
     for part in (
-        Augment(flip=True), Augment(crop=2), Augment(rotate=20, translate=0.1, scale=0.2, shear=10),
+        Augment(flip=True), Augment(crop=2), Augment(rotate=20, translate=0.1, scale=0.2, shear=10, bend=0.05),
         Augment(colour=0.4), Augment(grey=0.3), Augment(erase=0.5),
     ):  # fmt: skip
         expected = part(expected, apart)
     assert torch.equal(EVERYTHING(pictures, together), expected)
 
 
-@pytest.mark.parametrize("name", ["crop", "rotate", "translate", "shear", "colour", "grey", "erase", "scale"])
+@pytest.mark.parametrize("name", ["crop", "rotate", "translate", "shear", "bend", "colour", "grey", "erase", "scale"])
 def test_negative_amounts_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match=name) as caught:
         Augment(**{name: -1})

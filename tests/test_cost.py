@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from vitlab import recipe
 from vitlab.engine import memory
 from vitlab.engine.cost import block_share, flops
 from vitlab.model import Shape, ViT
@@ -104,3 +105,9 @@ def test_the_share_of_the_blocks_is_what_patches_and_logits_leave() -> None:
     outside = 2 * (16 * 49 * WIDTH + WIDTH * CLASSES)
     assert block_share(network) == pytest.approx(1 - outside / flops(network), rel=1e-12)
     assert 0.5 < block_share(network) < 1
+
+
+def test_the_fast_recipe_is_a_vit_by_its_arithmetic() -> None:
+    """At least 80 % in attention and MLPs, as its docstring says: no convolutional network with a block on top."""
+    network = recipe("cifar10-fast").model.build(Shape(3, 32, 32), 10)
+    assert block_share(network) == pytest.approx(0.86, abs=0.005)

@@ -24,12 +24,13 @@ class Augment:
     translate: float = 0.0  # shift by up to this share of the side
     scale: float = 0.0  # grow or shrink by up to this share
     shear: float = 0.0  # slant by up to this many degrees
+    bend: float = 0.0  # bend like rubber: move 5×5 points by up to this share of the side (after Simard et al., 2003)
     colour: float = 0.0  # change brightness, contrast and saturation by up to this share
     grey: float = 0.0  # share of pictures that lose their colour
     erase: float = 0.0  # share of pictures in which a rectangle is replaced by noise (Zhong et al., 2020)
 
     def __post_init__(self) -> None:
-        for name in ("crop", "rotate", "translate", "shear", "colour"):
+        for name in ("crop", "rotate", "translate", "shear", "bend", "colour"):
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} must be 0 or more, not {getattr(self, name)}")
         if not (0 <= self.erase <= 1 and 0 <= self.grey <= 1 and 0 <= self.scale < 1):
@@ -39,7 +40,7 @@ class Augment:
 
     @property
     def moves(self) -> bool:
-        return bool(self.rotate or self.translate or self.scale or self.shear)
+        return bool(self.rotate or self.translate or self.scale or self.shear or self.bend)
 
     def __call__(self, pictures: Tensor, generator: Generator, turn: Tensor | None = None) -> Tensor:
         """Float pictures (b, c, y, x) in 0 … 1 → changed pictures of the same shape, in 0 … 1.
@@ -65,7 +66,7 @@ class Augment:
         return pictures
 
     def affine(self, pictures: Tensor, generator: Generator) -> Tensor:
-        """Turn, scale, slant and shift about the centre, bilinear, with zeros beyond the edge."""
+        """Turn, scale, slant and shift about the centre, and bend, bilinear, with zeros beyond the edge."""
         batch, _, height, width = pictures.shape
 
         def either_way(most: float) -> Tensor:
@@ -91,7 +92,13 @@ class Augment:
                 ]
             ),
         ]
-        return resample(pictures, rows)
+        return resample(pictures, rows, moved=self.bent(pictures, generator) if self.bend else None)
+
+    def bent(self, pictures: Tensor, generator: Generator) -> Tensor:
+        """How far from its place each pixel is read (b, 2, y, x): a smooth surface through 5×5 random points."""
+        points = torch.rand(len(pictures), 2, 5, 5, generator=generator, device=pictures.device, dtype=pictures.dtype)
+        size = list(pictures.shape[-2:])
+        return F.interpolate((points * 4 - 2) * self.bend, size=size, mode="bicubic", align_corners=True)
 
     def recolour(self, pictures: Tensor, generator: Generator) -> Tensor:
         """Brightness multiplies, contrast stretches about the mean, saturation about the grey."""

@@ -8,13 +8,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def resample(pictures: Tensor, rows: list[Tensor], beyond: Literal["zeros", "border"] = "zeros") -> Tensor:
+def resample(
+    pictures: Tensor, rows: list[Tensor], beyond: Literal["zeros", "border"] = "zeros", moved: Tensor | None = None
+) -> Tensor:
     """Read each picture (b, c, y, x) where its matrix says, bilinear, with zeros beyond the edge or the edge itself.
 
-    The two rows, each (3, b), give x and y in grid_sample's axes, which run from −1 to 1 on both sides.
+    The two rows, each (3, b), give x and y in grid_sample's axes, which run from −1 to 1 on both sides; `moved`
+    (b, 2, y, x) is added to each pixel's x and y.
     """
     matrices = torch.stack(rows).permute(2, 0, 1).to(pictures.dtype)
     places = F.affine_grid(matrices, list(pictures.shape), align_corners=False)
+    if moved is not None:
+        places = places + moved.permute(0, 2, 3, 1)
     return F.grid_sample(pictures, places, mode="bilinear", padding_mode=beyond, align_corners=False)
 
 
