@@ -21,7 +21,7 @@ from vitlab.bench import PARTS, bench
 from vitlab.check.command import check
 from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
-from vitlab.engine.run import open_run
+from vitlab.engine.run import open_run, zoo
 from vitlab.errors import BadInput, choose
 from vitlab.look.words import describe_look, describe_trust
 from vitlab.pretrain.command import finetune, labels, pretrain
@@ -312,7 +312,9 @@ VERBS: dict[str, Callable[..., Any]] = {
 
 DESCRIPTION = """A laboratory for Vision Transformers on small pictures.
 
-Begin with 'vitlab train digits'. Recipes:
+Begin with 'vitlab train digits'. Where a verb takes a run, it takes {models} too, trained and shipped with vitlab.
+
+Recipes:
 """
 
 
@@ -339,7 +341,9 @@ def run_verb(words: list[str]) -> None:
         choose(words[0], VERBS, "verb")
     if words[:1] == ["bench"] and len(words) > 1 and not words[1].startswith("-"):
         choose(words[1], PARTS, "part of bench")
-    description = DESCRIPTION + "\n".join(f"  {name}: {recipes.summary(name)}" for name in recipes.names())
+    description = DESCRIPTION.format(models=" and ".join(zoo())) + "\n".join(
+        f"  {name}: {recipes.summary(name)}" for name in recipes.names()
+    )
     complaint = io.StringIO()
     try:
         with redirect_stderr(complaint):

@@ -128,6 +128,10 @@ def resume(
 ) -> Run:
     """Go on with a run from its last checkpoint, to the same result as if it had never stopped."""
     run = as_run(run)
+    if run.shipped:
+        raise BadInput(
+            f"{run.name} comes trained with vitlab; teach it other pictures by 'vitlab finetune {run.name}'"
+        )
     experiment = run.experiment
     prepared = load_data(experiment, data)
     if prepared.card.fingerprint != run.card.fingerprint:
@@ -219,8 +223,8 @@ def check_same_pictures(run: Run, prepared: Prepared) -> None:
 
 def common_parent(runs: Sequence[Run]) -> Path:
     """The innermost folder that holds all of these runs, as seen from here where that is shorter."""
-    parent = Path(os.path.commonpath([run.folder.resolve().parent for run in runs]))
     here = Path.cwd()
+    parent = Path(os.path.commonpath([here if run.shipped else run.folder.resolve().parent for run in runs]))
     return parent.relative_to(here) if parent.is_relative_to(here) else parent
 
 
@@ -291,7 +295,7 @@ def draw(
     choice = Choice(layer, head)
     choice.check(seen)
     run = as_run(run)
-    folder = Path(out) if out else run.folder / "look"
+    folder = Path(out) if out else run.drawings
     network = run.model().to(find_device(device))
     note, pictures = "", seen.pictures
     goal: Tensor | int | None = seen.target

@@ -17,7 +17,7 @@ from torch import nn
 
 from vitlab.check.loaders import Loaders, found_in, loaders_of_run, named
 from vitlab.check.subject import Subject, find_shape, first_line
-from vitlab.engine.run import open_run
+from vitlab.engine.run import open_run, zoo
 from vitlab.errors import BadInput, choose, shorten
 from vitlab.foreign import foreign
 
@@ -52,8 +52,12 @@ def exists(target: str) -> None:
         raise BadInput(
             f"{shorten(place)} is no run of vitlab; to check the files in it, write --folder {shorten(place)}"
         )
-    elif not Path(place).is_dir() and (not name or not re.fullmatch(r"[\w.]+", place)):
+    elif not is_run(place) and (not name or not re.fullmatch(r"[\w.]+", place)):
         raise BadInput(f"'{shorten(target)}' is no file.py:Class, run folder, module:function or library:model")
+
+
+def is_run(place: str) -> bool:
+    return Path(place).is_dir() or place in zoo()
 
 
 def split(target: str) -> tuple[str, str, dict[str, Any]]:
@@ -80,7 +84,7 @@ def build(target: str, wanted: str = "", loaders: str = "", shape: Shape | None 
     if place in LIBRARIES:
         make = partial(library_model, place, name, arguments)
         return Built(make(), make, shape, Loaders())
-    if not place.endswith(".py") and Path(place).is_dir():
+    if not place.endswith(".py") and is_run(place):
         run = open_run(Path(place))
         card = run.card
         return Built(run.model(), run.build, (card.channels, card.height, card.width), loaders_of_run(run))

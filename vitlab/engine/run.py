@@ -25,6 +25,7 @@ from vitlab.experiment import Experiment
 from vitlab.model import Network, Shape
 from vitlab.settings import from_json, to_json
 
+ZOO = Path(__file__).parent.parent / "zoo"  # trained models that come with the package, each a run folder
 STARTS = ("vitlab", "vitlab/__main__.py")  # how the program's own path ends, as a script and as python -m vitlab
 
 
@@ -61,7 +62,20 @@ class Run:
 
     @property
     def report(self) -> Path:
-        return self.folder / "report.html"
+        return self.page("report.html")
+
+    @property
+    def drawings(self) -> Path:
+        return self.page("look")
+
+    @property
+    def shipped(self) -> bool:
+        """Whether it comes with the package, where nothing is to be written."""
+        return self.folder.parent == ZOO
+
+    def page(self, name: str) -> Path:
+        """Where something to look at is put: in the run; for a shipped one, in the current folder."""
+        return Path(f"{self.name}-{name}") if self.shipped else self.folder / name
 
     @property
     def finished(self) -> bool:
@@ -198,12 +212,22 @@ def take_start(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Pa
     network.load_state_dict({name: tensors[name] if name in wanted else own[name] for name in own})
 
 
+def zoo() -> list[str]:
+    """The names of the trained models that come with the package."""
+    return sorted(path.parent.name for path in ZOO.glob("*/experiment.json"))
+
+
 def open_run(folder: Path | str) -> Run:
-    """An existing run folder, or one line that says why it is none."""
+    """An existing run folder, or a trained model of the package by its name, or one line that says why it is none."""
     folder = Path(folder)
-    if not (folder / "experiment.json").exists():
-        raise BadInput(f"no run at {folder}: there is no experiment.json in it")
-    return Run(folder)
+    if (folder / "experiment.json").exists():
+        return Run(folder)
+    if str(folder) in zoo():
+        return Run(ZOO / folder)
+    raise BadInput(
+        f"no run at {folder}: there is no experiment.json in it, and the trained models that come with vitlab are "
+        f"{', '.join(zoo())}"
+    )
 
 
 def claim_run(runs: Path, wanted: str, exact: bool) -> Run:
