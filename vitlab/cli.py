@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from functools import partial, wraps
 from pathlib import Path
@@ -22,6 +22,7 @@ from vitlab.check.command import check
 from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.run import open_run, zoo
+from vitlab.engine.team import place
 from vitlab.errors import BadInput, choose
 from vitlab.look.words import describe_look, describe_trust
 from vitlab.pretrain.command import finetune, labels, pretrain
@@ -318,16 +319,25 @@ Recipes:
 """
 
 
+TOGETHER = ("train", "pretrain", "finetune", "resume")  # what several processes can do together
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a verb; bad input ends in one line and exit status 2."""
     words = sys.argv[1:] if arguments is None else arguments
+    rank, size = place()
+    speaker = f"vitlab, process {rank}" if rank else "vitlab"
     try:
-        run_verb(words)
+        if size > 1 and words[:1] and words[0] in VERBS and words[0] not in TOGETHER:
+            raise BadInput(f"'{words[0]}' is for one process: call it without torchrun")
+        with redirect_stdout(open(os.devnull, "w")) if rank else nullcontext():
+            run_verb(words)
     except BadInput as problem:
-        print(f"vitlab: {' '.join(str(problem).split())}", file=sys.stderr)
+        print(f"{speaker}: {' '.join(str(problem).split())}", file=sys.stderr)
         sys.exit(2)
     except Stopped as stop:
-        print(f"vitlab: {stop}", file=sys.stderr)
+        if not rank:
+            print(f"vitlab: {stop}", file=sys.stderr)
         sys.exit(130)
     except KeyboardInterrupt:
         print("vitlab: interrupted", file=sys.stderr)

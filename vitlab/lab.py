@@ -15,6 +15,7 @@ from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.engine.progress import Progress
 from vitlab.engine.run import Run, claim_run, open_run, take_start
 from vitlab.engine.storage import make_folder, read_tensors, write
+from vitlab.engine.team import the_team
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
 from vitlab.look import Trust, inside, places, trust
@@ -53,13 +54,15 @@ def train(
     if Path(wanted).name != wanted or wanted.startswith("."):
         raise BadInput(f"'{wanted}' is no name for a run: use letters, digits, - and _")
     chosen = override(recipe(experiment) if isinstance(experiment, str) else experiment, list(overrides))
-    where = find_device(device)
+    where, team = find_device(device), the_team()
     prepared = load_data(chosen, data)
     check_that_it_builds(chosen, prepared.card, start)  # what clashes is refused before there is a folder
-    run = claim_run(Path(runs), wanted, exact=name is not None)
-    with run.hold():
-        run.begin(chosen, prepared.card, where, start)
-        return _finish(run, chosen, prepared, where, quiet=quiet, begun=begun)
+    run = team.begun(Path(runs)) if team.leads else None
+    if team.leads and run is None:
+        run = claim_run(Path(runs), wanted, exact=name is not None)
+        with run.hold():
+            run.begin(chosen, prepared.card, where, start, around=team.facts)
+    return _finish(team.follow(run), prepared, where, quiet=quiet, begun=begun)
 
 
 def finetune(
@@ -127,17 +130,14 @@ def resume(
     begun: Callable[[Run], None] = lambda run: None,
 ) -> Run:
     """Go on with a run from its last checkpoint, to the same result as if it had never stopped."""
-    run = as_run(run)
+    team = the_team()
+    run = team.follow(as_run(run) if team.leads else None)
     if run.shipped:
-        raise BadInput(
-            f"{run.name} comes trained with vitlab; teach it other pictures by 'vitlab finetune {run.name}'"
-        )
-    experiment = run.experiment
-    prepared = load_data(experiment, data)
+        raise BadInput(f"{run.name} comes trained with vitlab; teach it other pictures by 'vitlab finetune {run.name}'")
+    prepared = load_data(run.experiment, data)
     if prepared.card.fingerprint != run.card.fingerprint:
         raise BadInput(f"the pictures of {run.folder} have changed since it began, so it cannot go on: train it anew")
-    with run.hold():
-        return _finish(run, experiment, prepared, find_device(device), quiet=quiet, begun=begun)
+    return _finish(run, prepared, find_device(device), quiet=quiet, begun=begun)
 
 
 def evaluate(run: Run | Path | str, data: Path | str | None = None, device: str = "auto") -> Evaluation:
@@ -358,21 +358,18 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def _finish(
-    run: Run,
-    experiment: Experiment,
-    prepared: Prepared,
-    device: torch.device,
-    *,
-    quiet: bool,
-    begun: Callable[[Run], None],
-) -> Run:
+def _finish(run: Run, prepared: Prepared, device: torch.device, *, quiet: bool, begun: Callable[[Run], None]) -> Run:
     """Train to the end, report, and drop the checkpoint that is no longer needed."""
-    if run.finished:
-        raise BadInput(f"{run.folder} is finished: its result is in {run.report}")
-    with torch.random.fork_rng():
-        begun(run)
-        Loop(run, experiment, prepared, device, Progress(experiment.training.epochs, quiet)).train()
-        write_report(run, prepared, device)
-        run.checkpoint.unlink(missing_ok=True)
+    team, experiment = the_team(), run.experiment
+    with run.hold(), torch.random.fork_rng(), team.together():
+        if run.finished and not team.again:
+            raise BadInput(f"{run.folder} is finished: its result is in {run.report}")
+        if not run.finished:
+            if team.leads:
+                begun(run)
+            progress = Progress(experiment.training.epochs, quiet or not team.leads)
+            Loop(run, experiment, prepared, device, progress, team=team).train()
+            if team.leads:
+                write_report(run, prepared, device)
+            run.checkpoint.unlink(missing_ok=True)
     return run

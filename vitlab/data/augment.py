@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from vitlab.chance import below, uniform
 from vitlab.data.geometry import resample
 from vitlab.data.trivial import trivial
 from vitlab.errors import BadInput
@@ -70,7 +71,7 @@ class Augment:
         batch, _, height, width = pictures.shape
 
         def either_way(most: float) -> Tensor:
-            return (torch.rand(batch, generator=generator, device=pictures.device) * 2 - 1) * most
+            return (uniform(generator, batch) * 2 - 1) * most
 
         angle, slant = either_way(math.radians(self.rotate)), either_way(math.radians(self.shear)).tan()
         size = 1 / (1 + either_way(self.scale))
@@ -96,7 +97,7 @@ class Augment:
 
     def bent(self, pictures: Tensor, generator: Generator) -> Tensor:
         """How far from its place each pixel is read (b, 2, y, x): a smooth surface through 5×5 random points."""
-        points = torch.rand(len(pictures), 2, 5, 5, generator=generator, device=pictures.device, dtype=pictures.dtype)
+        points = uniform(generator, len(pictures), 2, 5, 5, dtype=pictures.dtype)
         size = list(pictures.shape[-2:])
         return F.interpolate((points * 4 - 2) * self.bend, size=size, mode="bicubic", align_corners=True)
 
@@ -118,13 +119,13 @@ class Augment:
         ratio = ((draw(pictures, generator) * 2 - 1) * math.log(3)).exp()
         inside = rectangle(pictures, (area * ratio).sqrt() * height, (area / ratio).sqrt() * width, generator)
         chosen = draw(pictures, generator) < self.erase
-        noise = torch.rand(pictures.shape, generator=generator, device=pictures.device, dtype=pictures.dtype)
+        noise = uniform(generator, *pictures.shape, dtype=pictures.dtype)
         return torch.where(inside & chosen, noise, pictures)
 
 
 def draw(pictures: Tensor, generator: Generator) -> Tensor:
     """One uniform number per picture, shaped (b, 1, 1, 1)."""
-    return torch.rand(len(pictures), 1, 1, 1, generator=generator, device=pictures.device, dtype=pictures.dtype)
+    return uniform(generator, len(pictures), 1, 1, 1, dtype=pictures.dtype)
 
 
 def shift(pictures: Tensor, padding: int, generator: Generator) -> Tensor:
@@ -132,7 +133,7 @@ def shift(pictures: Tensor, padding: int, generator: Generator) -> Tensor:
     batch, channels, height, width = pictures.shape
     device = pictures.device
     padded = F.pad(pictures, (padding,) * 4)
-    top, left = torch.randint(0, 2 * padding + 1, (2, batch, 1), generator=generator, device=device)
+    top, left = below(2 * padding + 1, generator, 2, batch, 1, batch=1)
     rows = (top + torch.arange(height, device=device))[:, None, :, None]
     columns = (left + torch.arange(width, device=device))[:, None, None, :]
     places = (rows * padded.shape[-1] + columns).expand(-1, channels, -1, -1)

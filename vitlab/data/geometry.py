@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitlab.chance import uniform
+
 
 def resample(
     pictures: Tensor, rows: list[Tensor], beyond: Literal["zeros", "border"] = "zeros", moved: Tensor | None = None
@@ -29,7 +31,7 @@ def cuts(pictures: Tensor, low: float, high: float, generator: torch.Generator, 
     `window` (4, b) lays it smaller: the centre's y and x and the half height and width, in grid_sample's axes; what
     then surrounds it is not to be looked at.
     """
-    drawn = torch.rand(4, len(pictures), generator=generator, device=pictures.device)
+    drawn = uniform(generator, 4, len(pictures), batch=1)
     area = low + (high - low) * drawn[0]
     ratio = ((drawn[1] * 2 - 1) * math.log(4 / 3)).exp().clamp(area, 1 / area)  # no side longer than the picture's
     half = torch.stack([(area * ratio).sqrt(), (area / ratio).sqrt()])  # of height and width

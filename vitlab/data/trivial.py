@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from vitlab.chance import below
 from vitlab.data.geometry import resample
 
 # The paper's wide space. Geometry moves pixels, blends go from a duller picture through the own one to beyond it, and
@@ -19,10 +20,10 @@ LEVELS = 31  # strengths from 0 to 1
 
 def trivial(pictures: Tensor, generator: Generator) -> Tensor:
     """Float pictures (b, c, y, x) in 0 … 1 → each with one change of random strength."""
-    count, device = len(pictures), pictures.device
-    kind = torch.randint(len(CHANGES), (count,), generator=generator, device=device)
-    strength = torch.randint(LEVELS, (count,), generator=generator, device=device) / (LEVELS - 1)
-    sign = torch.randint(2, (count,), generator=generator, device=device) * 2 - 1
+    count = len(pictures)
+    kind = below(len(CHANGES), generator, count)
+    strength = below(LEVELS, generator, count) / (LEVELS - 1)
+    sign = below(2, generator, count) * 2 - 1
     return change(pictures, kind, strength, sign)
 
 

@@ -17,7 +17,7 @@ from vitlab.data.dataset import Part
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine import memory
 from vitlab.engine.compiler import compiler_trouble, in_compiled_parts
-from vitlab.engine.evaluation import Evaluation, evaluate_part
+from vitlab.engine.evaluation import Evaluation, counted, evaluate_part
 from vitlab.engine.probe import Reader, give_head, glance
 from vitlab.engine.progress import Progress
 from vitlab.engine.replay import Replay
@@ -25,11 +25,13 @@ from vitlab.engine.run import Run
 from vitlab.engine.session import Session
 from vitlab.engine.step import WholeStep
 from vitlab.engine.storage import read_tensors, write_tensors
+from vitlab.engine.team import ALONE, Team
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Testing
 from vitlab.model import VisionTransformer
 
 Step = Callable[..., tuple[Tensor, Tensor, Tensor | None]]
+AGREED = 8  # steps between two questions of several processes to one another, whether to save or to stop
 
 
 class Stopped(Exception):
@@ -41,25 +43,40 @@ class Diverged(BadInput):
 
 
 class Loop:
-    """Trains one run from its checkpoint, or from the beginning, to the end."""
+    """Trains one run from its checkpoint, or from the beginning, to the end; alone, or as one of several processes."""
 
-    def __init__(self, run: Run, experiment: Experiment, data: Prepared, device: torch.device, progress: Progress):
-        self.run, self.experiment, self.device, self.progress = run, experiment, device, progress
+    def __init__(
+        self,
+        run: Run,
+        experiment: Experiment,
+        data: Prepared,
+        device: torch.device,
+        progress: Progress,
+        *,
+        team: Team = ALONE,
+    ):
+        self.run, self.experiment, self.device, self.progress, self.team = run, experiment, device, progress, team
         memory.begin(device)
         self.data = data.on(device)
         self.normalise = Normalise(data.card, device)
         self.bfloat16 = use_bfloat16(experiment.training.precision, device)
         self.chance = Chance(device)
         self.batch = min(experiment.training.batch, len(self.data.train))
+        share = team.share(self.batch, device)
+        self.own = slice(None) if share is None else share.places  # this process's pictures of a batch
+        self.seen = self.batch if share is None else len(share.places)
         steps_per_epoch = len(self.data.train) // self.batch
         steps = experiment.training.epochs * steps_per_epoch
         self.chance.start(experiment.seed)
         learner = experiment.objective.build(run.build()).to(device)
+        if share is not None:
+            self.chance = Chance(device, share)
+            learner.agreed = lambda mean: team.sum(mean * (self.seen / self.batch))
         self.session = Session(learner, experiment, steps, steps_per_epoch)
         self.forward: nn.Module = learner
         self.step: Step = self.step_by_parts
         self.learn: Callable[..., None] = self.learn_batch
-        if experiment.training.graph and device.type == "cuda":
+        if experiment.training.graph and device.type == "cuda" and team.alone:
             self.session.allow_recording()
             self.learn = Replay(self.learn_batch)
         self.first_turn = self.mirrored_first() if experiment.augment.by_turns else None
@@ -81,6 +98,7 @@ class Loop:
         if self.run.checkpoint.exists():
             session.restore(*read_tensors(self.run.checkpoint), self.run.checkpoint)
             self.saved_step = session.step
+            session.totals *= self.team.leads  # those of all processes: the leader takes them over
         self.measured = (session.step, session.seconds)
         self.place.fill_(session.step)
         self.run.forget_after(session.step)
@@ -90,6 +108,7 @@ class Loop:
         ):
             if training.compile:
                 self.compile()
+            self.forward = self.team.wrap(self.forward, session.learner.labelled)
             with self.progress.training(session.steps, session.step):
                 while session.step < session.steps:
                     self.train_epoch(asked)
@@ -119,7 +138,14 @@ class Loop:
         return {"mirrored_accuracy": Evaluation((result.logits + other.logits) / 2, result.labels).accuracy}
 
     def evaluate(self, part: Part, testing: Testing) -> Evaluation:
-        return evaluate_part(self.session.evaluated, part, self.normalise, self.bfloat16, testing)
+        """Logits of every picture of a part that is read, each by one of the processes."""
+        count = counted(len(part), testing)
+        own = self.team.part(count)
+        mine = Part(part.pictures[own], part.labels[own])
+        found = evaluate_part(
+            self.session.evaluated, mine, self.normalise, self.bfloat16, replace(testing, drop_last=False)
+        )
+        return Evaluation(self.team.join(found.logits, count), part.labels[:count].cpu())
 
     def train_epoch(self, asked: Callable[[], bool]) -> None:
         """From wherever the epoch stands to its end: steps, and where it is time to, validation and metrics."""
@@ -131,15 +157,15 @@ class Loop:
         )
         batches = order.to(self.device).split(self.batch)
         for place in range(session.step % session.steps_per_epoch, session.steps_per_epoch):
-            self.train_step(batches[place])
+            self.train_step(batches[place][self.own])
             session.seconds = before + time.monotonic() - started
-            self.progress.step(session.step, lambda: self.metrics(epoch))
+            self.progress.step(session.step, lambda: self.metrics(epoch, session.totals))
             if place + 1 < session.steps_per_epoch:
                 self.pause(asked)
         if (epoch + 1) % self.experiment.training.measure == 0 or session.step == session.steps:
             self.check_bad()  # waits for the device, so the clock is read after it
             session.seconds = before + time.monotonic() - started
-            line = self.metrics(epoch)
+            line = self.metrics(epoch, self.team.sum(session.totals))
             if len(self.data.validation) and self.data.card.labelled:
                 line |= self.held_out()
             session.totals.zero_()
@@ -175,13 +201,14 @@ class Loop:
         """Step and count: all on the device, so that it can be recorded."""
         loss, measures, norm = self.step(*batch)
         self.watch(loss, norm)
-        self.session.count(loss, measures, self.batch)
+        self.session.count(loss, measures, self.seen)
 
     def step_by_parts(self, *batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Loss, gradients, clipping and the optimiser, one after another: the loss, the measures, the norm."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
             loss, measures = self.forward(*batch)
-        loss.backward()
+        even = self.seen * self.team.size == self.batch
+        (loss if even else loss * (self.seen * self.team.size / self.batch)).backward()
         norm = self.clip() if self.experiment.training.clip else None
         self.session.move()
         return loss.detach(), measures, norm
@@ -195,11 +222,11 @@ class Loop:
         fine = torch.isfinite(loss) if norm is None else torch.isfinite(loss) & torch.isfinite(norm)
         self.bad.copy_(torch.where(fine | (self.bad >= 0), self.bad, self.place))
         self.place += 1
-        if self.device.type == "cpu" and not fine:
+        if self.device.type == "cpu" and self.team.alone and not fine:
             self.check_bad()
 
     def check_bad(self) -> None:
-        step = int(self.bad)
+        step = self.team.most(int(self.bad))
         if step < 0:
             return
         kept = (
@@ -210,13 +237,13 @@ class Loop:
             f"in {self.run.folder}; try a lower learning_rate, a longer warmup or a smaller clip"
         )
 
-    def metrics(self, epoch: int) -> dict[str, Any]:
+    def metrics(self, epoch: int, totals: Tensor) -> dict[str, Any]:
         """Since the last measurement."""
         session, (step, seconds) = self.session, self.measured
         return {
             "epoch": epoch + 1,
             "step": session.step,
-            **session.means(),
+            **session.means(totals),
             "learning_rate": session.rate,
             "images_per_second": round((session.step - step) * self.batch / max(session.seconds - seconds, 1e-9), 1),
         }
@@ -224,8 +251,11 @@ class Loop:
     def pause(self, asked: Callable[[], bool]) -> None:
         """Between two steps: save where it is time to, and stop where the user asked."""
         finished = self.session.step == self.session.steps
-        stopping = asked() and not finished
-        if stopping or finished or time.monotonic() - self.saved_at >= self.experiment.training.checkpoint:
+        if not (self.team.alone or finished or self.session.step % AGREED == 0):
+            return
+        due = self.team.leads and time.monotonic() - self.saved_at >= self.experiment.training.checkpoint
+        stopping, due = self.team.agree(asked() and not finished, due)
+        if stopping or finished or due:
             self.save()
         if stopping:
             raise Stopped(
@@ -235,7 +265,9 @@ class Loop:
 
     def save(self) -> None:
         self.check_bad()
-        write_tensors(self.run.checkpoint, self.session.tensors(), self.session.facts())
+        totals = {"totals": self.team.sum(self.session.totals)}
+        if self.team.leads:
+            write_tensors(self.run.checkpoint, self.session.tensors() | totals, self.session.facts())
         self.saved_step, self.saved_at = self.session.step, time.monotonic()
 
     def compile(self) -> None:
@@ -245,7 +277,7 @@ class Loop:
         if trouble:
             raise BadInput(f"torch.compile does not work here ({trouble}): train with compile=no")
         adamw, learner = isinstance(self.session.optimisers[0], torch.optim.AdamW), self.session.learner
-        if self.device.type == "cpu" and adamw and learner.pure:
+        if self.device.type == "cpu" and adamw and learner.pure and self.team.alone:
             self.step = self.whole_step()
             self.step.compile(*self.first_batch())
         else:
@@ -261,7 +293,7 @@ class Loop:
 
     def first_batch(self) -> tuple[Tensor, ...]:
         """A batch of the shapes that every step has."""
-        pictures, labels = self.data.train.pictures[: self.batch], self.data.train.labels[: self.batch]
+        pictures, labels = self.data.train.pictures[: self.seen], self.data.train.labels[: self.seen]
         return self.session.learner.batch(unit(pictures), labels, self.normalise, self.chance)
 
     def warm(self) -> None:

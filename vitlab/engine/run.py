@@ -95,17 +95,25 @@ class Run:
     def environment(self) -> dict[str, Any]:
         return read_json(self.folder / "environment.json")
 
-    def begin(self, experiment: Experiment, card: Card, device: torch.device, start: "Run | None" = None) -> None:
-        """Write down all that is known before the first step."""
+    def begin(
+        self,
+        experiment: Experiment,
+        card: Card,
+        device: torch.device,
+        start: "Run | None" = None,
+        *,
+        around: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write down all that is known before the first step, and what else there is to say of what is `around`."""
         if (self.folder / "experiment.json").exists():
             raise BadInput(
                 f"{self.folder} is there already: go on with 'vitlab resume {self.folder}', or choose another --name"
             )
-        origin = {}
+        origin = dict(around or {})
         if start is not None:
             content = start.weights.read_bytes()
             write(self.start, content)
-            origin = {"start": {"run": start.name, "sha256": hashlib.sha256(content).hexdigest()}}
+            origin |= {"start": {"run": start.name, "sha256": hashlib.sha256(content).hexdigest()}}
         write_json(self.folder / "environment.json", describe_environment(device) | origin)
         write_json(self.folder / "data.json", to_json(card))
         write_json(self.folder / "experiment.json", to_json(experiment))  # last: a folder with it is a run

@@ -66,10 +66,10 @@ class Session:
         self.totals[1:-1] += measures
         self.totals[-1] += seen
 
-    def means(self) -> dict[str, float]:
-        """The loss and the learner's measures, over the pictures since the last measurement."""
-        *totals, seen = self.totals.tolist()
-        return {name: total / seen for name, total in zip(("loss", *self.learner.measures), totals, strict=True)}
+    def means(self, totals: Tensor) -> dict[str, float]:
+        """The loss and the learner's measures, of their totals over pictures."""
+        *sums, seen = totals.tolist()
+        return {name: total / seen for name, total in zip(("loss", *self.learner.measures), sums, strict=True)}
 
     def move(self) -> None:
         """Move the weights by their gradients."""

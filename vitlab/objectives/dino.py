@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitlab.chance import Chance
+from vitlab.chance import Chance, uniform
 from vitlab.data.geometry import cuts
 from vitlab.errors import BadInput
 from vitlab.model import Network, VisionTransformer
@@ -116,7 +116,7 @@ class Distillation(Learner):
     def windows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Where small views lie: their cells (count, m), and (4, count) as `cuts` takes them."""
         grid, (rows, columns), device = self.cells.grid, self.sides, self.centre.device
-        drawn = torch.rand(2, count, generator=generator, device=device)
+        drawn = uniform(generator, 2, count, batch=1)
         room = torch.tensor([[grid.rows - rows + 1], [grid.columns - columns + 1]], device=device)
         top, left = (drawn * room).long()
         down, right = torch.arange(rows, device=device), torch.arange(columns, device=device)
@@ -138,7 +138,7 @@ class Distillation(Learner):
         settings = self.settings
         loss, wanted = distil(said, told, self.centre, settings.temperature, settings.teacher_temperature)
         with torch.no_grad():
-            self.centre.lerp_(told.mean(dim=(0, 1)), 1 - settings.centre_momentum)
+            self.centre.lerp_(self.agreed(told.mean(dim=(0, 1))), 1 - settings.centre_momentum)
             most = math.log(settings.prototypes)
             found = torch.stack(
                 [entropy(wanted).mean() / most, entropy(wanted.mean(dim=(0, 1))) / most, spread(features)]

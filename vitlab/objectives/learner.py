@@ -11,6 +11,10 @@ from vitlab.model import Network
 Change = Callable[[Tensor], Tensor]  # pictures in 0 … 1 → the same, augmented by new draws and normalised
 
 
+def as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 class Learner(nn.Module):
     measures: ClassVar[tuple[str, ...]] = ()  # what `forward` measures beside the loss
     labelled: ClassVar[bool] = False  # whether it learns from labels; if not, they only serve to judge what it learned
@@ -19,6 +23,7 @@ class Learner(nn.Module):
     def __init__(self, network: Network):
         super().__init__()
         self.network = network
+        self.agreed: Callable[[Tensor], Tensor] = as_it_is  # mean of a process's pictures → mean of the whole batch
 
     def batch(
         self, pictures: Tensor, labels: Tensor, change: Change, chance: Chance, done: float = 0.0

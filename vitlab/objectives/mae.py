@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitlab.chance import Chance
+from vitlab.chance import Chance, uniform
 from vitlab.errors import BadInput
 from vitlab.model import Network, VisionTransformer
 from vitlab.model.attention import Softmax
@@ -66,7 +66,7 @@ class Autoencoder(Learner):
         self, pictures: Tensor, labels: Tensor, change: Change, chance: Chance, done: float = 0.0
     ) -> tuple[Tensor, ...]:
         """The pictures, and an order (b, cells) of each one's cells: the first are shown, the others hidden."""
-        noise = torch.rand(len(pictures), len(self.cells), generator=chance.device, device=pictures.device)
+        noise = uniform(chance.device, len(pictures), len(self.cells))
         return change(pictures), noise.argsort(dim=1)
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, Tensor]:

@@ -63,5 +63,5 @@ reproduction = Reproduction(
             "all repairs", (*LOGITS, *POSITIONS, *SCALE, *CLASS_TOKEN, *EVERY_PICTURE), "all five, with a class token"
         ),
     ),
-    small=("source=digits", "epochs=2", "learning_rate=3e-3"),
+    small=("source=digits", "limit=4000", "epochs=2", "learning_rate=3e-3"),
 )

@@ -1,0 +1,218 @@
+"""Several processes train one run as one process would: the same pictures, draws and losses, whoever dies."""
+
+import copy
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from test_augment import EVERYTHING
+from torch import Tensor
+
+import vitlab
+import vitlab.cli
+from vitlab.chance import Chance, Share
+from vitlab.data.augment import Augment
+from vitlab.engine.storage import read_tensors
+from vitlab.engine.team import Team
+from vitlab.errors import BadInput
+from vitlab.model import Shape, ViT
+from vitlab.model.attention import Softmax
+from vitlab.model.tokens import ConvPatches
+from vitlab.objectives import Dino, Mae, Supervised
+from vitlab.objectives.dino import Distillation
+
+HERE = torch.device("cpu")
+TEAMS = [(8, 2), (9, 2), (13, 3), (12, 5), (64, 7)]
+SMALL = ViT(width=16, depth=1, tokens=ConvPatches(7), attention=Softmax(heads=2))
+WORDS = (
+    "limit=330", "epochs=3", "batch=33", "width=16", "depth=1", "cutmix=1", "mixed=0.5", "erase=0.3", "flip=yes",
+    "optimiser=adamw", "ema=0.9", "checkpoint=0",
+)  # fmt: skip
+
+
+def shares(batch: int, size: int) -> list[Share]:
+    found = [Team(rank, size).share(batch, HERE) for rank in range(size)]
+    assert all(found)
+    return [share for share in found if share is not None]
+
+
+@pytest.mark.parametrize(("batch", "size"), TEAMS)
+def test_a_batch_is_shared_without_gaps_or_repeats_and_mirrors_stay_together(batch: int, size: int) -> None:
+    found = shares(batch, size)
+    assert sorted(torch.cat([share.places for share in found]).tolist()) == list(range(batch))
+    for share in found:
+        assert torch.equal(share.places.flip(0), batch - 1 - share.places), "a picture's partner is in the same share"
+    counts = [len(share.places) for share in found]
+    assert max(counts) - min(counts) <= 3
+    assert min(counts) >= 2
+
+
+def test_a_batch_too_small_to_be_shared_is_refused() -> None:
+    with pytest.raises(BadInput, match="a batch of 7 is too small for 4 processes: make it 8 or more"):
+        Team(0, 4).share(7, HERE)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 7, 100])
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_a_row_is_shared_in_order_or_read_whole_where_it_is_short(count: int, size: int) -> None:
+    parts = [list(range(count))[Team(rank, size).part(count)] for rank in range(size)]
+    if count < size:
+        assert parts == [list(range(count))] * size
+    else:
+        assert [place for part in parts for place in part] == list(range(count))
+
+
+def started(share: Share | None) -> Chance:
+    chance = Chance(HERE, share)
+    chance.start(3, 1, 5)
+    return chance
+
+
+@pytest.mark.parametrize(
+    "augment", [EVERYTHING, Augment(trivial=True), Augment(crop=3)], ids=["all", "trivial", "crop"]
+)
+@pytest.mark.parametrize(("batch", "size"), TEAMS)
+def test_each_picture_is_changed_as_it_would_be_in_one_process(batch: int, size: int, augment: Augment) -> None:
+    pictures = torch.rand(batch, 3, 12, 16, generator=torch.Generator().manual_seed(0))
+    whole = augment(pictures, started(None).device)
+    for share in shares(batch, size):
+        own = augment(pictures[share.places], started(share).device)
+        torch.testing.assert_close(own, whole[share.places], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", [Supervised(cutmix=1.0, mixup=0.5), Mae(), Dino()], ids=lambda o: o.kind)
+def test_the_mean_of_the_shares_losses_and_gradients_is_the_batchs(objective: Supervised | Mae | Dino) -> None:
+    """With all that an objective draws; and the centre of dino's teacher, each moved from the same."""
+    batch, size = 13, 3
+    pictures = torch.rand(batch, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(batch) % 10
+    torch.manual_seed(0)
+    first = objective.build(SMALL.build(Shape(1, 28, 28), 10))
+
+    def learned(share: Share | None) -> list[Tensor]:
+        """The loss, the centre where there is one, and every gradient."""
+        own = slice(None) if share is None else share.places
+        learner = copy.deepcopy(first)
+        loss, _ = learner(*learner.batch(pictures[own], labels[own], lambda x: x, started(share), done=0.5))
+        wanted = [parameter for parameter in learner.parameters() if parameter.requires_grad]
+        found = torch.autograd.grad(loss, wanted, allow_unused=True)
+        centre = [learner.centre] if isinstance(learner, Distillation) else []
+        return [loss.detach(), *centre, *(gradient for gradient in found if gradient is not None)]
+
+    parts = [[len(share.places) / batch * tensor for tensor in learned(share)] for share in shares(batch, size)]
+    for whole, *own in zip(learned(None), *parts, strict=True):
+        torch.testing.assert_close(sum(own), whole, rtol=2e-4, atol=2e-6)
+
+
+def torchrun(*words: str, cwd: Path, restarts: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.Popen(
+        [*command, "--max-restarts", str(restarts), "-m", "vitlab", *words],
+        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(cwd / "tmp")},
+    )  # fmt: skip
+
+
+def kill_the_second(job: subprocess.Popen[str], metrics: Path) -> None:
+    """SIGKILL to the second process of a job, once it has learned for an epoch."""
+    deadline = time.monotonic() + 60
+    while not (metrics.exists() and metrics.read_text().count("\n")):
+        assert time.monotonic() < deadline
+        assert job.poll() is None, job.communicate()[0]
+        time.sleep(0.02)
+    children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    (second,) = [pid for pid in children if b"\0RANK=1\0" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()]
+    os.kill(int(second), signal.SIGKILL)
+
+
+def curve(run: vitlab.Run, *names: str) -> Tensor:
+    return torch.tensor([[line[name] for name in names] for line in run.metrics()])
+
+
+def check_alike(run: vitlab.Run, other: vitlab.Run) -> None:
+    """The stated tolerance: losses to 2e-4 of themselves, and nearly every test picture read the same."""
+    assert run.finished
+    assert run.evaluation.count == 2000
+    names = ("step", "loss", "validation_loss")
+    torch.testing.assert_close(curve(run, *names), curve(other, *names), rtol=2e-4, atol=0)
+    assert torch.equal(run.evaluation.labels, other.evaluation.labels)
+    assert (run.evaluation.guesses == other.evaluation.guesses).float().mean() > 0.995
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> vitlab.Run:
+    return vitlab.train("digits", *WORDS, runs=tmp_path_factory.mktemp("alone"), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> vitlab.Run:
+    folder = tmp_path_factory.mktemp("together")
+    (folder / "tmp").mkdir()
+    job = torchrun("train", "digits", *WORDS, cwd=folder)
+    said, _ = job.communicate(timeout=120)
+    assert job.returncode == 0, said
+    assert said.count("test accuracy") == 1, "one process speaks"
+    assert not [path for path in (folder / "tmp").iterdir() if path.name.startswith("vitlab-")], (
+        "the others leave nothing"
+    )
+    assert [path.name for path in (folder / "runs").iterdir()] == ["digits"]
+    return vitlab.open_run(folder / "runs/digits")
+
+
+def test_two_processes_learn_what_one_learns(alone: vitlab.Run, together: vitlab.Run) -> None:
+    check_alike(together, alone)
+    first = ("loss", "accuracy")
+    torch.testing.assert_close(curve(together, *first)[0], curve(alone, *first)[0], rtol=1e-5, atol=0)
+    assert together.environment["processes"] == 2
+    assert {path.name for path in together.folder.iterdir()} == {path.name for path in alone.folder.iterdir()}
+
+
+@pytest.mark.timeout(180)
+def test_where_one_dies_torchrun_starts_them_again_and_they_end_in_the_same_bits(
+    together: vitlab.Run, tmp_path: Path
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    job = torchrun("train", "digits", *WORDS, cwd=tmp_path, restarts=1)
+    kill_the_second(job, tmp_path / "runs/digits/metrics.jsonl")
+    said, _ = job.communicate(timeout=120)
+    assert job.returncode == 0, said
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["digits"], "it goes on in the folder it began"
+    again = vitlab.open_run(tmp_path / "runs/digits")
+    assert torch.equal(again.evaluation.logits, together.evaluation.logits)
+    for name, tensor in read_tensors(again.weights)[0].items():
+        assert torch.equal(tensor, read_tensors(together.weights)[0][name]), name
+
+
+@pytest.mark.timeout(180)
+def test_what_two_began_one_goes_on_with_and_the_other_way_round(alone: vitlab.Run, tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    job = torchrun("train", "digits", *WORDS, cwd=tmp_path)
+    begun = tmp_path / "runs/digits"
+    kill_the_second(job, begun / "metrics.jsonl")
+    said, _ = job.communicate(timeout=120)
+    assert job.returncode != 0
+    assert "another process of the team is gone" in said
+    assert "[rank0]: Traceback" not in said
+    step = read_tensors(begun / "checkpoint.safetensors")[1]["step"]
+    assert 8 <= step < 30
+    shutil.copytree(begun, tmp_path / "runs/copy")
+    check_alike(vitlab.resume(tmp_path / "runs/copy", quiet=True), alone)
+    job = torchrun("resume", "runs/digits", "--quiet", cwd=tmp_path)
+    said, _ = job.communicate(timeout=120)
+    assert job.returncode == 0, said
+    check_alike(vitlab.open_run(begun), alone)
+
+
+def test_what_is_for_one_process_is_refused_to_two(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as end:
+        vitlab.cli.main(["evaluate", "cifar10"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "vitlab, process 1: 'evaluate' is for one process: call it without torchrun\n"
