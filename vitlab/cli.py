@@ -33,6 +33,8 @@ from vitlab.report.paired import CAVEAT
 from vitlab.reproduce.runs import Reproducer, chosen
 from vitlab.reproduce.terminal import show_list, show_record
 from vitlab.settings import override, walk, write_value
+from vitlab.study.command import VERBS as STUDY_VERBS
+from vitlab.study.command import study
 
 
 def train(
@@ -306,6 +308,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "data": data,
     "settings": settings,
     "reproduce": reproduce,
+    "study": study,
     "check": check,
     "bench": bench,
 }
@@ -341,15 +344,25 @@ def run_verb(words: list[str]) -> None:
         choose(words[0], VERBS, "verb")
     if words[:1] == ["bench"] and len(words) > 1 and not words[1].startswith("-"):
         choose(words[1], PARTS, "part of bench")
+    if words[:1] == ["study"]:
+        if words[1:] and not words[1].startswith("-"):
+            choose(words[1], STUDY_VERBS, "verb of study")
+        parse(STUDY_VERBS, "vitlab study", study.__doc__ or "", words[1:])()
+        return
     description = DESCRIPTION.format(models=" and ".join(zoo())) + "\n".join(
         f"  {name}: {recipes.summary(name)}" for name in recipes.names()
     )
+    parse(VERBS, "vitlab", description, words)()
+
+
+def parse(verbs: dict[str, Callable[..., Any]], program: str, description: str, words: list[str]) -> Callable[[], Any]:
+    """The verb that the words name, with its arguments."""
     complaint = io.StringIO()
     try:
         with redirect_stderr(complaint):
-            call = tyro.extras.subcommand_cli_from_dict(
-                {name: deferred(verb) for name, verb in VERBS.items()},
-                prog="vitlab",
+            return tyro.extras.subcommand_cli_from_dict(
+                {name: deferred(verb) for name, verb in verbs.items()},
+                prog=program,
                 description=description,
                 args=words or ["--help"],
                 config=(tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
@@ -358,7 +371,6 @@ def run_verb(words: list[str]) -> None:
         if end.code:
             raise BadInput(one_line(complaint.getvalue())) from None
         raise
-    call()
 
 
 def deferred(verb: Callable[..., Any]) -> Callable[..., Any]:

@@ -40,7 +40,7 @@ class Job:
 
     def worker(self, kept: Kept) -> Worker:
         console = terminal(self.quiet)
-        return Worker(kept, self.runs, torch.device(self.device), self.data, lambda line: console.print(line, markup=False))
+        return Worker(kept, self.runs, find_device(self.device), self.data, lambda line: console.print(line, markup=False))
 
 
 def work(job: Job, workers: int | None, tell: Callable[[str], None]) -> Kept:

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -117,12 +117,12 @@ def plan_of(name: str, given: Mapping[str, Any]) -> Plan:
     try:
         base = from_json(Experiment, given["base"], where)
         rest = {key: given[key] for key in ("seeds", "trials", "prune", "grace")}
-        return Plan(name, base, read_space([given["space"]], base), objectives=tuple(given["objectives"]), **rest)
+        return Plan(name, base, read_space(given["space"], base), objectives=tuple(given["objectives"]), **rest)
     except (KeyError, TypeError) as error:
         raise BadInput(f"{where} is damaged, or of another version: it lacks {error}") from None
 
 
-def new_plan(name: str, base: Experiment, space: Sequence[str], trials: int | None, prune: str, **more: Any) -> Plan:
+def new_plan(name: str, base: Experiment, space: str, trials: int | None, prune: str, **more: Any) -> Plan:
     """A plan as the command line gives it: ranges, and a number of trials, make it a search; searches are pruned."""
     dimensions = read_space(space, base)
     searched = trials is not None or not all(isinstance(each, Choices) for each in dimensions)

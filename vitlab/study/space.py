@@ -1,7 +1,7 @@
 """What a study varies: `width=16,32,64` names values, `learning_rate=1e-4..1e-2` a range."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_origin
 
@@ -47,13 +47,12 @@ class Range:
 Dimension = Choices | Range
 
 
-def read_space(words: Iterable[str], base: Experiment) -> tuple[Dimension, ...]:
+def read_space(words: str, base: Experiment) -> tuple[Dimension, ...]:
     """The dimensions of a space, each checked against the experiment that it changes."""
-    given = [word for text in words for word in text.split()]
-    if not given:
+    if not words.split():
         raise BadInput('the space is empty: write for example --space "width=16,32,64 patch=4,7"')
     found: dict[tuple[str, ...], Dimension] = {}
-    for word in given:
+    for word in words.split():
         name, equals, values = word.partition("=")
         if not equals or not values:
             raise BadInput(f"'{shorten(word)}' is no part of a space: write name=value,value or name=least..most")
@@ -69,6 +68,8 @@ def read_space(words: Iterable[str], base: Experiment) -> tuple[Dimension, ...]:
 
 def _read_choices(name: str, values: str, base: Experiment) -> Choices:
     texts = tuple(text for text in values.split(",") if text)
+    if len(texts) < 2:
+        raise BadInput(f"the space gives {name} one value: set it for all trials by {name}={values}, outside the space")
     seen: dict[Experiment, str] = {}
     for text in texts:
         changed = override(base, [f"{name}={text}"])

@@ -106,6 +106,8 @@ def connect(place: Place, create: bool) -> BaseStorage:
         if place.path is not None:
             take_turns(storage.engine)
         return storage
+    except ImportError:
+        raise BadInput("studies on PostgreSQL need its driver: pip install vitlab[study]") from None
     except OSError as error:
         raise explain(error, f"cannot use {place.shown}") from error
     except (SQLAlchemyError, StorageInternalError, RuntimeError, ValueError, KeyError) as error:
