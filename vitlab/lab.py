@@ -138,9 +138,7 @@ def resume(
     """Go on with a run from its last checkpoint, to the same result as if it had never stopped."""
     run = as_run(run)
     if run.shipped:
-        raise BadInput(
-            f"{run.name} comes trained with vitlab; teach it other pictures by 'vitlab finetune {run.name}'"
-        )
+        raise BadInput(f"{run.name} comes trained with vitlab; teach it other pictures by 'vitlab finetune {run.name}'")
     experiment = run.experiment
     prepared = load_data(experiment, data)
     if prepared.card.fingerprint != run.card.fingerprint:

@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 
 from vitlab.report.comparison_cost import duration
 from vitlab.report.words import NARROW_SPACE, grouped, number
-from vitlab.study.results import Point, Results, pareto
+from vitlab.study.results import Point, Results, pareto, slope
 
 CAVEAT = (
     "Chosen on held-out pictures. The best of many is partly luck, so expect a little less on new pictures; the test "
@@ -15,11 +15,18 @@ CAVEAT = (
 
 @dataclass(frozen=True)
 class Advice:
-    """The point to take, the one with the highest mean, and why."""
+    """The point to take, what it reaches, and what speaks for and against it."""
 
     chosen: Point
-    best: Point
+    best: Point  # the one with the highest mean
+    evidence: str
     sentences: tuple[str, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """All of it, for a terminal."""
+        said = [f"Take {self.chosen.name}: {self.evidence}", *self.sentences]
+        return [line.replace(NARROW_SPACE, " ") for line in said]
 
 
 def advise(results: Results) -> Advice | None:
@@ -30,18 +37,29 @@ def advise(results: Results) -> Advice | None:
     cost = "seconds" if len(results.devices) == 1 else "parameters"
     alike = [point for point in results.points if point is best or unsettled(results, best, point)]
     chosen = min(alike, key=lambda point: (getattr(point, cost), -point.accuracy))
-    sentences = [f"Take {chosen.name}: {figure(results, chosen)} of held-out pictures, {price(chosen)}."]
+    sentences = []
     if chosen is not best:
         sentences.append(
-            f"It is not told apart from {best.name} ({figure(results, best)}), the highest, which {ratio(best, chosen, cost)}."
+            f"It is not told apart from {best.name}, the highest with {figure(results, best)}, which "
+            f"{ratio(best, chosen, cost)}."
         )
-    sentences += over_seeds(results, chosen, best)
-    sentences += at_equal_time(results, chosen)
-    if set(results.plan.objectives) - {"accuracy"}:
-        costs = [{"time": "seconds"}.get(name, name) for name in results.plan.objectives if name != "accuracy"]
-        names = "; ".join(f"{point.name} ({percent(point.accuracy)}, {price(point)})" for point in pareto(results.points, *costs))
-        sentences.append(f"No other point is as accurate and as cheap as these: {names}.")
-    return Advice(chosen, best, tuple(sentences))
+    sentences += over_seeds(results, chosen, best) + for_less(results, chosen) + at_equal_time(results, chosen)
+    costs = [{"time": "seconds"}.get(name, name) for name in results.plan.objectives if name != "accuracy"]
+    if costs:
+        on_front = [f"{each.name} ({percent(each.accuracy)}, {price(each)})" for each in pareto(results.points, *costs)]
+        sentences.append(f"By all objectives, no other point beats these: {'; '.join(on_front)}.")
+    return Advice(chosen, best, f"{figure(results, chosen)} of held-out pictures, {price(chosen)}.", tuple(sentences))
+
+
+def for_less(results: Results, chosen: Point) -> list[str]:
+    """The most accurate of the points that take half the time or less."""
+    cheap = [point for point in results.points if point.seconds <= chosen.seconds / 2]
+    if not cheap or len(results.devices) != 1:
+        return []
+    best = max(cheap, key=lambda point: point.accuracy)
+    lower = number(100 * (chosen.accuracy - best.accuracy), 2)
+    faster = number(chosen.seconds / best.seconds, 2)
+    return [f"For less time: {best.name} is {lower} points lower and {faster} times as fast."]
 
 
 def unsettled(results: Results, best: Point, point: Point) -> bool:
@@ -52,24 +70,21 @@ def unsettled(results: Results, best: Point, point: Point) -> bool:
 def over_seeds(results: Results, chosen: Point, best: Point) -> list[str]:
     """How sure that is, and the next best that is told apart."""
     if results.deviation is None:
-        return ["With one seed for each point nothing shows what chance does: repeat the best with --seeds 3 before you trust it."]
+        return ["One seed for each point does not show what chance does: repeat the best with --seeds 3 to be sure."]
     worse = [point for point in results.points if point is not best and not unsettled(results, best, point)]
-    told = len(worse)
-    rest = len(results.points) - told
-    among = f"{rest} of {len(results.points)} points cannot be told apart from the highest" if rest > 1 else (
-        "It is told apart from every other point" if len(results.points) > 1 else "There is no other point yet"
-    )
-    sentence = f"{among}; the same settings spread by ± {number(100 * results.deviation, 2)} points over seeds."
+    alike = len(results.points) - len(worse)
+    if alike > 1:
+        among = f"{alike} of {len(results.points)} points cannot be told apart from the highest"
+    else:
+        among = "It is told apart from every other point" if worse else "There is no other point yet"
+    spread = 100 * results.deviation * slope(chosen.accuracy)
+    sentence = f"{among}; over seeds the same settings spread by ± {number(spread, 2)} points."
     if not worse:
         return [sentence]
     after = max(worse, key=lambda point: point.accuracy)
     gap = results.difference(best, after)
-    assert gap.margin is not None
-    return [
-        sentence,
-        f"The best of those that are told apart is {after.name}, {number(100 * gap.value, 2)} ± "
-        f"{number(100 * gap.margin, 2)} points below the highest.",
-    ]
+    below = f"{number(100 * gap.value, 2)} ± {number(100 * (gap.margin or 0.0), 2)} points below the highest"
+    return [sentence, f"The best of those that are told apart is {after.name}, {below}."]
 
 
 def at_equal_time(results: Results, chosen: Point) -> list[str]:
@@ -90,7 +105,7 @@ def at_equal_time(results: Results, chosen: Point) -> list[str]:
 
 def figure(results: Results, point: Point) -> str:
     """98.1 ± 0.2 % (3 seeds)"""
-    margin = results.margin(len(point.runs))
+    margin = results.margin(point)
     spread = f" ± {100 * margin:.{digits(margin)}f}" if margin is not None else ""
     seeds = f" ({len(point.runs)} seeds)" if len(point.runs) > 1 else ""
     return f"{100 * point.accuracy:.{digits(margin)}f}{spread}{NARROW_SPACE}%{seeds}"
@@ -120,5 +135,5 @@ def tested(point: Point) -> str:
     found = [run.test_accuracy for run in point.runs if run.test_accuracy is not None]
     if not found:
         return ""
-    spread = f" ± {100 * stdev(found):.2f} over {len(found)} seeds" if len(found) > 1 else ""
-    return f"test accuracy of the chosen, read after the choice: {100 * fmean(found):.2f}{spread} %"
+    spread, seeds = (f" ± {100 * stdev(found):.2f}", f" ({len(found)} seeds)") if len(found) > 1 else ("", "")
+    return f"test accuracy of the chosen, read after the choice: {100 * fmean(found):.2f}{spread} %{seeds}"

@@ -66,9 +66,7 @@ def create(
         data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
     """
     base = override(recipes.recipe(recipe), list(settings))
-    plan = new_plan(
-        name, base, space, trials, prune, seeds=seeds, objectives=tuple(objectives.split(",")), grace=grace
-    )
+    plan = new_plan(name, base, space, trials, prune, seeds=seeds, objectives=tuple(objectives.split(",")), grace=grace)
     load_data(base, data)  # what is not at hand, or cannot be split, is said now
     kept = make(plan, storage, runs)
     many = f"{plan.count} trial{'s' * (plan.count > 1)}"
@@ -190,7 +188,12 @@ def report(
     kept = find(name, storage, runs)
     from vitlab.study.page import render  # noqa: PLC0415 (as above)
 
-    commands = [("Make this page again", shlex.join(["vitlab", "study", "report", name, *options(storage and kept.place.shown, runs)]))]
+    commands = [
+        (
+            "Make this page again",
+            shlex.join(["vitlab", "study", "report", name, *options(storage and kept.place.shown, runs)]),
+        )
+    ]
     content = render(kept, commands)
     page = page or runs / name / "study.html"
     write(page, content.encode())
@@ -253,7 +256,9 @@ def recommend(kept: "Kept") -> "Advice | None":
     advice = advise(found)
     failed = found.counts.get("failed", 0)
     if failed:
-        out.print(f"{failed} trial{'s' * (failed > 1)} failed; see 'vitlab study status {kept.plan.name}'", markup=False)
-    for sentence in advice.sentences if advice else ():
-        out.print(sentence.replace("\u202f", " "), markup=False)
+        out.print(
+            f"{failed} trial{'s' * (failed > 1)} failed; see 'vitlab study status {kept.plan.name}'", markup=False
+        )
+    for line in advice.lines if advice else ():
+        out.print(line, markup=False)
     return advice

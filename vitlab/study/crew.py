@@ -40,7 +40,9 @@ class Job:
 
     def worker(self, kept: Kept) -> Worker:
         console = terminal(self.quiet)
-        return Worker(kept, self.runs, find_device(self.device), self.data, lambda line: console.print(line, markup=False))
+        return Worker(
+            kept, self.runs, find_device(self.device), self.data, lambda line: console.print(line, markup=False)
+        )
 
 
 def work(job: Job, workers: int | None, tell: Callable[[str], None]) -> Kept:
@@ -103,7 +105,12 @@ def work_together(job: Job, workers: int, tell: Callable[[str], None]) -> None:
     threads = max((os.cpu_count() or 1) // workers, 1)
     context = get_context("spawn")
     crew: dict[Connection, BaseProcess] = {}
-    before = signal.signal(signal.SIGTERM, lambda *_: [process.terminate() for process in crew.values()])
+
+    def pass_on(_kind: int, _frame: object) -> None:
+        for process in crew.values():
+            process.terminate()
+
+    before = signal.signal(signal.SIGTERM, pass_on)
     try:
         for _ in range(workers):
             mine, theirs = context.Pipe(duplex=False)
@@ -114,8 +121,8 @@ def work_together(job: Job, workers: int, tell: Callable[[str], None]) -> None:
             crew[mine] = process
         ends = collect(crew, tell)
     except KeyboardInterrupt:
-        for process in crew.values():
-            process.join()
+        for member_of in crew.values():
+            member_of.join()
         raise Stopped("stopped, nothing is lost; go on with the same command") from None
     finally:
         signal.signal(signal.SIGTERM, before)

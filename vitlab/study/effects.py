@@ -39,10 +39,10 @@ def effects(results: Results, dimension: Choices) -> list[Effect]:
     """Of each value that was trained."""
     found = []
     for value in dimension.values:
-        runs = [run for point in results.points if point.settings[dimension.name] == value for run in point.runs]
+        points = [point for point in results.points if point.settings[dimension.name] == value]
+        runs = [run.accuracy for point in points for run in point.runs]
         if runs:
-            mean = fmean(run.accuracy for run in runs)
-            found.append(Effect(value, mean, results.margin(len(runs)), len(runs)))
+            found.append(Effect(value, fmean(runs), results.margin(*points), len(runs)))
     return found
 
 
@@ -68,7 +68,7 @@ def decompose(values: np.ndarray) -> dict[tuple[int, ...], float]:
     What is left, the variance of the seeds within points, is at the key that names the last axis.
     """
     means, axes = values.mean(axis=-1), range(values.ndim - 1)
-    effect = {(): means.mean(keepdims=True)}
+    effect: dict[tuple[int, ...], np.ndarray] = {(): means.mean(keepdims=True)}
     found: dict[tuple[int, ...], float] = {}
     for size in range(1, values.ndim):
         for chosen in itertools.combinations(axes, size):
@@ -84,9 +84,7 @@ def shares(results: Results) -> list[Share]:
     dimensions = [each for each in results.plan.space if isinstance(each, Choices)]
     by_settings = {tuple(point.settings.values()): point for point in results.points}
     shape = [len(each.values) for each in dimensions]
-    rows = [
-        [run.accuracy for run in by_settings[tuple(point.values())].runs] for point in results.plan.points()
-    ]
+    rows = [[run.accuracy for run in by_settings[tuple(point.values())].runs] for point in results.plan.points()]
     parts = decompose(np.array(rows).reshape(*shape, results.plan.seeds))
     total = sum(parts.values())
     if total == 0:

@@ -205,7 +205,7 @@ class Ledger:
                 except (UpdateFinishedTrialError, KeyError):
                     overtaken.set()
                     return
-                except Exception:  # noqa: BLE001, S110 (the storage may answer next time; till then others wait)
+                except Exception:
                     pass
                 ended.wait(self.kept.plan.grace / 6)
 

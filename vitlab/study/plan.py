@@ -144,6 +144,8 @@ def check_judged(base: Experiment) -> None:
             "add for example validation=0.1"
         )
     if not isinstance(base.objective, Supervised):
-        raise BadInput("a study compares accuracies of runs that learn from labels: give a recipe with objective=supervised")
+        raise BadInput(
+            "a study compares accuracies of runs that learn from labels: give a recipe with objective=supervised"
+        )
     if base.training.epochs < 1:
         raise BadInput("a study needs at least one epoch: with epochs=0 nothing is measured")

@@ -13,6 +13,8 @@ from vitlab.study.plan import Plan
 from vitlab.study.space import called
 from vitlab.study.store import Kept
 
+LEAST = 0.001  # a share of right or wrong answers below which log-odds say more than a few pictures can
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -85,23 +87,31 @@ class Results:
 
     @cached_property
     def deviation(self) -> float | None:
-        """s² = Σ Σ (x − x̄ᵢ)² / ν: how far accuracies of the same settings spread over seeds, pooled over points."""
+        """s² = Σ Σ (l − l̄ᵢ)² / ν, l = log(p / (1 − p)): how far runs of the same settings spread over seeds.
+
+        It is pooled over points, on the scale of log-odds: a spread of 5 points at 60 % and one of 1 at 95 % are alike.
+        """
         if not self.freedom:
             return None
-        squares = sum((run.accuracy - point.accuracy) ** 2 for point in self.points for run in point.runs)
+        squares = 0.0
+        for point in self.points:
+            odds = [log_odds(run.accuracy) for run in point.runs]
+            squares += sum((each - fmean(odds)) ** 2 for each in odds)
         return math.sqrt(squares / self.freedom)
 
-    def margin(self, runs: int) -> float | None:
-        """Half the width of the 95 % interval of a mean of so many runs: t(ν) · s / √n."""
-        return None if self.deviation is None else student(self.freedom) * self.deviation / math.sqrt(runs)
+    def margin(self, *points: Point) -> float | None:
+        """Half the width of the mean's 95 % interval over all runs of some points: t(ν) · √(Σ (s p (1 − p))²) / n."""
+        if self.deviation is None:
+            return None
+        runs = sum(len(point.runs) for point in points)
+        squares = sum(len(point.runs) * (self.deviation * slope(point.accuracy)) ** 2 for point in points)
+        return student(self.freedom) * math.sqrt(squares) / runs
 
     def difference(self, one: Point, two: Point) -> Difference:
-        """x̄₁ − x̄₂ ± t(ν) · s · √(1 / n₁ + 1 / n₂)."""
-        value = one.accuracy - two.accuracy
-        if self.deviation is None:
-            return Difference(value, None)
-        spread = self.deviation * math.sqrt(1 / len(one.runs) + 1 / len(two.runs))
-        return Difference(value, student(self.freedom) * spread)
+        """x̄₁ − x̄₂ ± √(m₁² + m₂²), with the margins m of the two."""
+        first, second = self.margin(one), self.margin(two)
+        known = first is not None and second is not None
+        return Difference(one.accuracy - two.accuracy, math.hypot(first or 0, second or 0) if known else None)
 
     @cached_property
     def fastest(self) -> float:
@@ -111,6 +121,17 @@ class Results:
     @cached_property
     def devices(self) -> list[str]:
         return sorted({run.device for point in self.points for run in point.runs})
+
+
+def log_odds(share: float) -> float:
+    share = min(max(share, LEAST), 1 - LEAST)
+    return math.log(share / (1 - share))
+
+
+def slope(share: float) -> float:
+    """dp / dl = p (1 − p): from a spread in log-odds to one in shares."""
+    share = min(max(share, LEAST), 1 - LEAST)
+    return share * (1 - share)
 
 
 def read_results(kept: Kept) -> Results:

@@ -14,6 +14,7 @@ from optuna.exceptions import DuplicatedStudyError, StorageInternalError, Update
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from vitlab.engine.storage import explain, make_folder
 from vitlab.errors import BadInput, shorten
@@ -99,7 +100,7 @@ def connect(place: Place, create: bool) -> BaseStorage:
         waiting = {"timeout": 60} if place.path is not None else {"connect_timeout": 5}
         storage = RDBStorage(
             place.url,
-            {"pool_pre_ping": True, "connect_args": waiting},
+            {"poolclass": NullPool, "connect_args": waiting},  # workers are many, and a server's connections are few
             skip_table_creation=not create,
             skip_compatibility_check=not create,
         )
@@ -127,7 +128,6 @@ def take_turns(engine: sqlalchemy.Engine) -> None:
     def begin(connection: sqlalchemy.Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    engine.dispose()  # connections that were made before
     sqlalchemy.event.listen(engine, "connect", plain)
     sqlalchemy.event.listen(engine, "begin", begin)
 

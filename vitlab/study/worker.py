@@ -113,8 +113,9 @@ class Worker:
                 return
             values = {key: fmean(each[key] for each in found) for key in ("accuracy", "seconds", "parameters")}
             values["time"] = values["seconds"]
-            ledger.complete(number, found, [values[objective] for objective in self.plan.objectives])
-        self.tell(f"{name}: {values['accuracy']:.2%} of held-out pictures, {values['seconds']:.3g} s of training")
+            told = ledger.complete(number, found, [values[objective] for objective in self.plan.objectives])
+        result = f"{values['accuracy']:.2%} of held-out pictures, {values['seconds']:.3g} s of training"
+        self.tell(f"{name}: {result if told else 'taken over by another worker'}")
 
     def run_of(self, point: Mapping[str, str], seed: int) -> Run:
         return Run(self.runs / self.plan.folder(point, seed))
@@ -123,13 +124,15 @@ class Worker:
         """The finished run of a point and a seed; where another process holds its folder, it is waited for."""
         experiment, run = self.plan.experiment(point, seed), self.run_of(point, seed)
         prepared = self.prepared(experiment)
-        (run.folder / "pruned.json").unlink(missing_ok=True)
         progress = Watched(experiment.training.epochs, watch(run))
         while True:
             try:
-                return train_in(run.folder, experiment, prepared, self.device, progress=progress)
+                train_in(run.folder, experiment, prepared, self.device, progress=progress)
             except InUse:
                 time.sleep(0.5)
+            else:
+                (run.folder / "pruned.json").unlink(missing_ok=True)  # gone on with after all
+                return run
 
     def prepared(self, experiment: Experiment) -> Prepared:
         """The pictures, on the device for the next run that wants them."""
@@ -156,7 +159,9 @@ class Worker:
                         told.add(past["epoch"])
                 last = line["epoch"] == self.plan.base.training.epochs
                 if not last and answered(trial.should_prune):
-                    note = f"pruned after epoch {line['epoch']} at {line['validation_accuracy']:.2%} of held-out pictures"
+                    note = (
+                        f"pruned after epoch {line['epoch']} at {line['validation_accuracy']:.2%} of held-out pictures"
+                    )
                     facts = {key: line[key] for key in ("epoch", "validation_accuracy")}
                     write_json(run.folder / "pruned.json", {"study": self.plan.name, "why": note} | facts)
                     raise Pruned(note)
@@ -167,9 +172,7 @@ class Worker:
 
     def report(self, trial: optuna.Trial, line: Mapping[str, Any]) -> None:
         try:
-            self.kept.storage.set_trial_intermediate_value(
-                trial._trial_id, line["epoch"], line["validation_accuracy"]
-            )
+            self.kept.storage.set_trial_intermediate_value(trial._trial_id, line["epoch"], line["validation_accuracy"])
         except UpdateFinishedTrialError:
             raise Overtaken from None
 
