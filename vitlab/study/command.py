@@ -61,7 +61,7 @@ def create(
         objectives: What is sought: accuracy, or several as accuracy,time,parameters.
         prune: Whether a search stops trials that fall behind, and how; auto: by the median of the others.
         grace: Seconds without a sign of life after which another worker takes over a trial.
-        storage: sqlite:///PATH, journal:PATH or postgresql://USER@HOST/DATABASE; left out, study.db in the study's folder.
+        storage: sqlite:///PATH, journal:PATH or postgresql://USER@HOST/DATABASE; left out, study.db beside the runs.
         runs: Folder of the runs; the study's are in a folder of its own in it.
         data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
     """

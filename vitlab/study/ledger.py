@@ -1,8 +1,8 @@
 """Who runs which trial: every task has exactly one trial that is done, running or waiting, whatever is killed.
 
-A task is a slot. Its trials are attempts: a WAITING one is taken by turning it to RUNNING, which a storage lets only one
-worker do; a running one whose counter no longer rises is marked FAIL, and the slot is enqueued again. Nothing here
-depends on a clock that two machines share, nor on a worker that ends well.
+A task is a slot, and its trials are attempts. A WAITING one is taken by turning it to RUNNING, which a storage lets
+only one worker do; a running one whose counter no longer rises is marked FAIL, and the slot is enqueued again. Nothing
+here depends on a clock that two machines share, nor on a worker that ends well.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""What a study is: an experiment, a space, how many seeds, and what is sought. Kept with the trials, in their storage."""
+"""What a study is: an experiment, a space, how many seeds, and what is sought; kept with the trials."""
 
 import hashlib
 import itertools
@@ -128,7 +128,8 @@ def new_plan(name: str, base: Experiment, space: str, trials: int | None, prune:
     searched = trials is not None or not all(isinstance(each, Choices) for each in dimensions)
     if prune == "auto":
         prune = "median" if searched and more.get("objectives", ("accuracy",)) == ("accuracy",) else "none"
-    return Plan(name, base, dimensions, trials=(trials or SEARCHED) if searched else None, prune=prune, **more)
+    count = SEARCHED if searched and trials is None else trials
+    return Plan(name, base, dimensions, trials=count, prune=prune, **more)
 
 
 def check_name(name: str) -> None:

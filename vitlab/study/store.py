@@ -176,7 +176,7 @@ def create_study(plan: Plan, place: Place) -> Kept:
         number = storage.create_new_study(directions, plan.name)
     except DuplicatedStudyError:
         number = storage.get_study_id_from_name(plan.name)
-        if KEPT in storage.get_study_user_attrs(number):
+        if storage.get_study_user_attrs(number).get(KEPT) is not None:
             raise BadInput(
                 f"there is a study {plan.name} already at {place.shown}: go on with 'vitlab study work {plan.name}', "
                 "or choose another name"
@@ -211,7 +211,7 @@ def open_study(name: str, place: Place) -> Kept:
 
 def pruner(plan: Plan) -> optuna.pruners.BasePruner:
     if plan.prune == "median":
-        return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1)
+        return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2)
     if plan.prune == "hyperband":
         return optuna.pruners.HyperbandPruner(min_resource=1, max_resource=plan.base.training.epochs)
     return optuna.pruners.NopPruner()

@@ -172,7 +172,7 @@ class Worker:
 
     def report(self, trial: optuna.Trial, line: Mapping[str, Any]) -> None:
         try:
-            self.kept.storage.set_trial_intermediate_value(trial._trial_id, line["epoch"], line["validation_accuracy"])
+            trial.report(line["validation_accuracy"], line["epoch"])
         except UpdateFinishedTrialError:
             raise Overtaken from None
 
