@@ -68,11 +68,13 @@ def test_every_command_of_the_readme_runs(checkout):
     accuracy = float(re.search(r"test accuracy ([\d.]+)%", run("make run", checkout))[1])
     assert accuracy >= 97
     assert (checkout / "runs/digits/report.html").stat().st_size < 1_000_000
+    create, work, report, *_ = commands_of("docs/study.md")
+    assert {create, f"{work} && {report}"} < {*commands}
     trained_elsewhere = "vitlab reproduce r1 --small"  # by tests/test_reproduce_small.py
     assert trained_elsewhere in commands
     printed = {
         command: run(command, checkout, status=int(command == MISTAKEN))
-        for command in dict.fromkeys([*commands[2:], *commands_of("docs/look.md")])
+        for command in dict.fromkeys([*commands[2:], *commands_of("docs/look.md"), *commands_of("docs/study.md")[2:]])
         if command and not command.startswith("source") and command != trained_elsewhere
     }
     assert printed["vitlab predict runs/digits docs/seven.png"].startswith("docs/seven.png: 7 ")
