@@ -264,6 +264,7 @@ def test_a_trial_that_falls_behind_is_pruned_and_its_run_says_so(vitlab, tmp_pat
         (("create", "a", "--space", "width=8,16", "--seeds", "0"), "seeds must be 1 or more"),
         (("create", "a", "--space", "depth=1..4", "--trials", "0"), "trials must be 1 or more"),
         (("create", "a", "--space", "width=8,16", "--objectives", "speed"), "no objective called 'speed'"),
+        (("create", "a", "--space", "width=8,16", "--objectives", "time"), "the objectives are accuracy, and time"),
         (("create", "a", "--space", "width=8,16", "--prune", "median"), "needs a search for accuracy alone"),
         (("create", "a", "--space", "width=8,16", "--seeds", "99999"), "too many"),
         (("create", "a", "--space", "width=8,16", "--grace", "0"), "grace must be more than 0"),

@@ -3,8 +3,10 @@
 import os
 import random
 import signal
+import sqlite3
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,21 @@ def test_a_trial_killed_midway_goes_on_from_its_checkpoint_to_the_same_bits(proc
     assert same_bits(run, whole)
 
 
+def put_to_sleep(process: int, database: Path) -> None:
+    """Stop a process at a moment when it does not lock the database, which others need meanwhile."""
+    while True:
+        os.kill(process, signal.SIGSTOP)
+        with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                os.kill(process, signal.SIGCONT)
+                time.sleep(0.01)
+            else:
+                connection.execute("ROLLBACK")
+                return
+
+
 def test_a_worker_that_comes_back_from_the_dead_overwrites_nothing(processes, tmp_path):
     url = f"sqlite:///{tmp_path}/study.db"
     made = plan("width=8,16", "epochs=20", grace=1.0)
@@ -140,7 +157,7 @@ def test_a_worker_that_comes_back_from_the_dead_overwrites_nothing(processes, tm
     sleeper.start()
     run = Run(tmp_path / "runs" / made.folder({"width": "8"}, 0))
     wait_for(lambda: len(run.metrics()) >= 1)
-    os.kill(sleeper.pid, signal.SIGSTOP)
+    put_to_sleep(sleeper.pid, tmp_path / "study.db")
     other.start()
     wait_for(lambda: len(ledger.slots()[0].attempts) == 2 and ledger.slots()[0].attempts[1].state == TrialState.RUNNING)
     os.kill(sleeper.pid, signal.SIGCONT)

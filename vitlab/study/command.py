@@ -67,7 +67,7 @@ def create(
     """
     base = override(recipes.recipe(recipe), list(settings))
     plan = new_plan(name, base, space, trials, prune, seeds=seeds, objectives=tuple(objectives.split(",")), grace=grace)
-    load_data(base, data)  # what is not at hand, or cannot be split, is said now
+    load_data(base, data)  # what is not at hand is said now
     kept = make(plan, storage, runs)
     many = f"{plan.count} trial{'s' * (plan.count > 1)}"
     each = f" of {plan.seeds} seeds each" if plan.seeds > 1 and not plan.grid else ""

@@ -158,7 +158,8 @@ def collect(crew: dict[Connection, BaseProcess], tell: Callable[[str], None]) ->
 def member(job: Job, threads: int, pipe: Connection) -> None:
     """One worker's process; it ends with its parent, and answers Ctrl-C in a trial or between two."""
     note_interrupts()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, signal.default_int_handler)
     torch.set_num_threads(threads)
     end = "done"
     try:

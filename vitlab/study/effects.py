@@ -107,9 +107,7 @@ def importance(kept: Kept, results: Results) -> list[Share]:
     """PED-ANOVA's estimate of what separates a search's better trials from the rest; none, if there are too few."""
     if len(results.points) < LEAST or len(results.plan.space) < 2:
         return []
-    place = results.plan.objectives.index("accuracy") if "accuracy" in results.plan.objectives else None
-    if place is None:
-        return []
+    place = results.plan.objectives.index("accuracy")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found: Mapping[str, float] = optuna.importance.get_param_importances(

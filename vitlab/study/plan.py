@@ -56,8 +56,8 @@ class Plan:
             raise BadInput(f"grace must be more than 0 seconds, not {self.grace:g}")
         for name in self.objectives:
             choose(name, OBJECTIVES, "objective")
-        if not self.objectives or len(set(self.objectives)) < len(self.objectives):
-            raise BadInput(f"name each objective once: {', '.join(OBJECTIVES)}")
+        if "accuracy" not in self.objectives or len(set(self.objectives)) < len(self.objectives):
+            raise BadInput("the objectives are accuracy, and time and parameters beside it, each named once")
         choose(self.prune, PRUNERS, "way to prune")
         if self.prune != "none" and (self.grid or self.objectives != ("accuracy",)):
             raise BadInput(
