@@ -1,9 +1,10 @@
 """A worker: takes a trial, trains its runs, writes down what they gave, and goes on until none is left."""
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,7 +21,7 @@ from vitlab.engine.storage import write_json
 from vitlab.errors import BadInput, shorten
 from vitlab.experiment import Experiment
 from vitlab.lab import load_data, train_in
-from vitlab.study.ledger import Ledger, Slot, point_of
+from vitlab.study.ledger import Fate, Ledger, Slot, point_of
 from vitlab.study.plan import Plan
 from vitlab.study.space import called
 from vitlab.study.store import Kept, Unreachable, answered
@@ -37,14 +38,33 @@ class Overtaken(Exception):
 
 
 class Watched(Progress):
-    """Shows nothing, and hands every epoch's metrics on."""
+    """Shows nothing; after an epoch it ends a run whose trial another worker has, or one that falls behind."""
 
-    def __init__(self, epochs: int, watch: Callable[[Mapping[str, Any]], None]):
+    def __init__(self, run: Run, epochs: int, overtaken: threading.Event, trial: optuna.Trial | None):
         super().__init__(epochs, quiet=True)
-        self.watch = watch
+        self.run, self.overtaken, self.trial = run, overtaken, trial
+        self.told: set[int] = set()
 
     def epoch(self, line: Mapping[str, Any]) -> None:
-        self.watch(line)
+        if self.overtaken.is_set():
+            raise Overtaken
+        if self.trial is None or line["epoch"] == self.epochs:
+            return
+        for past in self.run.metrics():  # a resumed run's earlier epochs, too
+            if past["epoch"] not in self.told:
+                answered(partial(self.report, self.trial, past))
+        if answered(self.trial.should_prune):
+            facts = {name: line[name] for name in ("epoch", "validation_accuracy")}
+            note = f"pruned after epoch {facts['epoch']} at {facts['validation_accuracy']:.2%} of held-out pictures"
+            write_json(self.run.folder / "pruned.json", {"study": self.trial.study.study_name, "why": note} | facts)
+            raise Pruned(note)
+
+    def report(self, trial: optuna.Trial, line: Mapping[str, Any]) -> None:
+        try:
+            trial.report(line["validation_accuracy"], line["epoch"])
+        except UpdateFinishedTrialError:
+            raise Overtaken from None
+        self.told.add(line["epoch"])
 
 
 @dataclass
@@ -84,47 +104,52 @@ class Worker:
         point, number = point_of(answered(lambda: self.kept.storage.get_trial(trial._trial_id))), trial._trial_id
         seeds, ledger = slot.task.seeds, self.ledger
         name = called(point) + (f", seed {seeds[0]}" if len(seeds) == 1 and self.plan.seeds > 1 else "")
-        found: list[dict[str, Any]] = []
         with ledger.beating(number) as overtaken:
             try:
-                for seed in seeds:
-                    watch = self.watcher(trial, overtaken.is_set, judge=seed == seeds[0])
-                    found.append(figures(self.train(point, seed, watch), seed))
+                judged = [trial if self.plan.prune != "none" else None] + [None] * (len(seeds) - 1)
+                pairs = zip(seeds, judged, strict=True)
+                found = [figures(self.train(point, seed, overtaken, judge), seed) for seed, judge in pairs]
+                values = {key: fmean(each[key] for each in found) for key in ("accuracy", "seconds", "parameters")}
+                values["time"] = values["seconds"]
+                told = ledger.complete(number, found, [values[objective] for objective in self.plan.objectives])
+                result = f"{values['accuracy']:.2%} of held-out pictures, {values['seconds']:.3g} s of training"
+                self.tell(f"{name}: {result if told else 'taken over by another worker'}")
             except Pruned as verdict:
                 run = self.run_of(point, seeds[0])
                 ledger.prune(number, [figures(run, seeds[0])], run.metrics()[-1]["validation_accuracy"])
                 self.tell(f"{name}: {verdict}")
-                return
             except Overtaken:
                 self.tell(f"{name}: taken over by another worker")
-                return
             except (Stopped, KeyboardInterrupt):
                 ledger.close(number, "stopped")
                 raise Stopped("stopped, nothing is lost; go on with the same command") from None
             except Unreachable:
                 raise
             except (BadInput, RuntimeError, MemoryError) as problem:
-                if isinstance(problem.__cause__, OSError):  # the disk's fault, not the settings'
-                    ledger.close(number, "stopped")
-                    raise
-                why = shorten(str(problem) or "out of memory", 200)
-                ledger.close(number, "failed", why)
+                (fate, go_on), why = self.blame(problem), shorten(str(problem) or "out of memory", 200)
+                ledger.close(number, fate, why)
                 self.tell(f"{name}: failed: {why}")
-                return
-            values = {key: fmean(each[key] for each in found) for key in ("accuracy", "seconds", "parameters")}
-            values["time"] = values["seconds"]
-            told = ledger.complete(number, found, [values[objective] for objective in self.plan.objectives])
-        result = f"{values['accuracy']:.2%} of held-out pictures, {values['seconds']:.3g} s of training"
-        self.tell(f"{name}: {result if told else 'taken over by another worker'}")
+                if not go_on:
+                    raise BadInput(why) from None
+
+    def blame(self, problem: Exception) -> tuple[Fate, bool]:
+        """What becomes of a trial that an exception ended, and whether this worker can go on."""
+        if isinstance(problem.__cause__, OSError):  # the disk's fault
+            return "stopped", False
+        if isinstance(problem, torch.OutOfMemoryError | MemoryError):  # perhaps others took it: try again
+            return "lost", True
+        if isinstance(problem, RuntimeError) and self.device.type == "cuda":  # this process has lost its GPU
+            return "lost", False
+        return "failed", True
 
     def run_of(self, point: Mapping[str, str], seed: int) -> Run:
         return Run(self.runs / self.plan.folder(point, seed))
 
-    def train(self, point: Mapping[str, str], seed: int, watch: Callable[[Run], Callable[..., None]]) -> Run:
+    def train(self, point: Mapping[str, str], seed: int, overtaken: threading.Event, judge: optuna.Trial | None) -> Run:
         """The finished run of a point and a seed; where another process holds its folder, it is waited for."""
         experiment, run = self.plan.experiment(point, seed), self.run_of(point, seed)
         prepared = self.prepared(experiment)
-        progress = Watched(experiment.training.epochs, watch(run))
+        progress = Watched(run, experiment.training.epochs, overtaken, judge)
         while True:
             try:
                 train_in(run.folder, experiment, prepared, self.device, progress=progress)
@@ -139,42 +164,6 @@ class Worker:
         if experiment.data not in self.pictures:
             self.pictures[experiment.data] = load_data(experiment, self.data).on(self.device)
         return self.pictures[experiment.data]
-
-    def watcher(
-        self, trial: optuna.Trial, overtaken: Callable[[], bool], judge: bool
-    ) -> Callable[[Run], Callable[..., None]]:
-        """What is done after each epoch of a run: stop if another worker has the trial, or if it falls behind."""
-
-        def of(run: Run) -> Callable[..., None]:
-            told: set[int] = set()
-
-            def watch(line: Mapping[str, Any]) -> None:
-                if overtaken():
-                    raise Overtaken
-                if not judge or self.plan.prune == "none":
-                    return
-                for past in run.metrics():  # a resumed run's earlier epochs, too
-                    if past["epoch"] not in told:
-                        answered(lambda: self.report(trial, past))  # noqa: B023 (called at once)
-                        told.add(past["epoch"])
-                last = line["epoch"] == self.plan.base.training.epochs
-                if not last and answered(trial.should_prune):
-                    note = (
-                        f"pruned after epoch {line['epoch']} at {line['validation_accuracy']:.2%} of held-out pictures"
-                    )
-                    facts = {key: line[key] for key in ("epoch", "validation_accuracy")}
-                    write_json(run.folder / "pruned.json", {"study": self.plan.name, "why": note} | facts)
-                    raise Pruned(note)
-
-            return watch
-
-        return of
-
-    def report(self, trial: optuna.Trial, line: Mapping[str, Any]) -> None:
-        try:
-            trial.report(line["validation_accuracy"], line["epoch"])
-        except UpdateFinishedTrialError:
-            raise Overtaken from None
 
 
 def figures(run: Run, seed: int) -> dict[str, Any]:
