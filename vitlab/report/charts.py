@@ -121,7 +121,7 @@ def curves(
     first, last = min(epochs), max(epochs)
     margin = 0.5 if first == last else 0.0
     horizontal = Axis(first - margin, last + margin, start=LEFT, end=WIDTH - RIGHT)
-    marks = steps(first, last, most=6, least=1) if first < last else [first]
+    marks = steps(first, last, most=6, least=across[0] == "epoch") if first < last else [first]
     parts = [_rule(vertical.pixel(tick.value), tick.label) for tick in ticks]
     parts += [
         text(horizontal.pixel(mark), HEIGHT - BOTTOM + 18, "middle", f"{mark:g}")

@@ -64,13 +64,10 @@ def cloud(name: str, dots: Sequence[Dot], scale: Accuracies, log: bool, front: S
     xs = [place(dot.x) for dot in dots]
     room = 0.04 * (max(xs) - min(xs)) or 0.1
     across = Axis(min(xs) - room, max(xs) + room, LEFT, WIDTH - RIGHT)
-    marks = [
-        (across.pixel(place(mark)), amount(mark))
-        for mark in (
-            decades(min(dot.x for dot in dots), max(dot.x for dot in dots)) if log else steps(min(xs), max(xs), 5)
-        )
-        if across.low <= place(mark) <= across.high
-    ]
+    low, high = min(dot.x for dot in dots), max(dot.x for dot in dots)
+    inside = [mark for mark in decades(low, high) if low <= mark <= high] if log else []
+    values = inside if len(inside) > 1 else [mark for mark in steps(low, high, 4) if low <= mark <= high]
+    marks = [(across.pixel(place(mark)), amount(mark)) for mark in values]
     drawn = []
     if front:
         ends = [(across.pixel(place(dot.x)), scale.axis.pixel(dot.accuracy)) for dot in front]

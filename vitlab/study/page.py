@@ -105,13 +105,14 @@ def effect_of(found: Results, dimension: Dimension, chosen: Point) -> Figure:
     """What a setting does: the mean for each value over all that the other settings take, or every trial in a range."""
     if not isinstance(dimension, Choices):
         dots = [
-            Dot(float(point.settings[dimension.name]), point.accuracy, None, point.name, "chosen" * (point is chosen))
-            for point in found.points
+            Dot(float(point.settings[dimension.name]), point.accuracy, None, point.name, kind)
+            for points, kind in ((found.pruned, "other"), (found.points, "front"), ((chosen,), "chosen"))
+            for point in points
         ]
         best = short(max(found.points, key=lambda point: point.accuracy).settings[dimension.name])
-        return Figure(
-            cloud(dimension.name, dots, accuracies(dots), dimension.log), f"Each dot is a trial; the best has {best}."
-        )
+        hollow = ", hollow where it was stopped early" if found.pruned else ""
+        sentence = f"Each dot is a trial{hollow}; the most accurate has {best}."
+        return Figure(cloud(dimension.name, dots, accuracies(dots), dimension.log), sentence)
     means = effects(found, dimension)
     labels = [short(each.value) for each in means]
     dots = [
