@@ -145,17 +145,21 @@ def test_intervals_are_of_the_pooled_spread_in_log_odds():
     assert [each.mean for each in means] == pytest.approx(p)
 
 
-def test_the_cheapest_that_is_not_told_apart_is_recommended():
-    values = np.array([[0.80, 0.82], [0.95, 0.96], [0.955, 0.965]])
+def test_the_cheapest_within_a_standard_error_of_the_best_is_recommended():
+    values = np.array([[0.80, 0.82], [0.952, 0.962], [0.955, 0.965]])
     advice = advise(grid(values, width=("8", "16", "32")))
     assert (advice.chosen.name, advice.best.name) == ("width 16", "width 32")
     text = " ".join(advice.lines)
-    assert text.startswith("Take width 16: 95.5 ± ")
+    assert text.startswith("Take width 16: 95.7 ± ")
     assert "not told apart from width 32, the highest with 96.0" in text
     assert "takes 1.5 times as long" in text
     assert "2 of 3 points cannot be told apart" in text
     assert "told apart is width 8, 15 ± " in text
     assert "At equal time, 1.00 s, when the fastest run ended, width 8 leads with 81.0 %" in text
+    values[1] -= 0.003  # further below, though still not told apart
+    further = advise(grid(values, width=("8", "16", "32")))
+    assert further.chosen.name == "width 32"
+    assert "2 of 3 points cannot be told apart" in " ".join(further.lines)
     alone = advise(grid(values[:, :1], width=("8", "16", "32")))
     assert alone.chosen.name == "width 32"
     assert "does not show what chance does" in " ".join(alone.lines)

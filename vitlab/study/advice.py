@@ -30,13 +30,14 @@ class Advice:
 
 
 def advise(results: Results) -> Advice | None:
-    """The cheapest of the points that seeds cannot tell apart from the one with the highest mean."""
+    """The cheapest of the points within one standard error of the highest mean (Breiman et al., 1984)."""
     if not results.points:
         return None
     best = max(results.points, key=lambda point: (point.accuracy, -point.seconds))
     cost = "seconds" if len(results.devices) == 1 else "parameters"
-    alike = [point for point in results.points if point is best or unsettled(results, best, point)]
-    chosen = min(alike, key=lambda point: (getattr(point, cost), -point.accuracy))
+    least = best.accuracy - (results.error(best) or 0.0)
+    near = [point for point in results.points if point.accuracy >= least]
+    chosen = min(near, key=lambda point: (getattr(point, cost), -point.accuracy))
     sentences = []
     if chosen is not best:
         sentences.append(

@@ -99,13 +99,18 @@ class Results:
             squares += sum((each - fmean(odds)) ** 2 for each in odds)
         return math.sqrt(squares / self.freedom)
 
-    def margin(self, *points: Point) -> float | None:
-        """Half the width of the mean's 95 % interval over all runs of some points: t(ν) · √(Σ (s p (1 − p))²) / n."""
+    def error(self, *points: Point) -> float | None:
+        """The standard error of the mean over all n runs of some points: √(Σ (s p (1 − p))²) / n."""
         if self.deviation is None:
             return None
         runs = sum(len(point.runs) for point in points)
         squares = sum(len(point.runs) * (self.deviation * slope(point.accuracy)) ** 2 for point in points)
-        return student(self.freedom) * math.sqrt(squares) / runs
+        return math.sqrt(squares) / runs
+
+    def margin(self, *points: Point) -> float | None:
+        """Half the width of that mean's 95 % interval: t(ν) standard errors."""
+        error = self.error(*points)
+        return None if error is None else student(self.freedom) * error
 
     def difference(self, one: Point, two: Point) -> Difference:
         """x̄₁ − x̄₂ ± √(m₁² + m₂²), with the margins m of the two."""
