@@ -138,9 +138,9 @@ class Ledger:
         )
         answered(lambda: self.kept.storage.create_new_trial(self.kept.number, waiting))
 
-    def take(self) -> tuple[Slot, optuna.Trial] | None:
-        """A waiting trial that is now this worker's, its point sampled; none, if none waits."""
-        for slot in self.slots():
+    def take(self, slots: Sequence[Slot]) -> tuple[Slot, optuna.Trial] | None:
+        """A waiting trial that is now this worker's, its point sampled; none, if none of these waits any more."""
+        for slot in slots:
             for trial in slot.live:
                 if trial.state == TrialState.WAITING and self.claim(trial._trial_id):
                     again = self.slots()[slot.number]

@@ -91,7 +91,7 @@ class Worker:
         self.prepared(self.plan.base)  # pictures that are not here are no fault of a trial
         while True:
             slots = self.ledger.reconcile()
-            taken = self.ledger.take()
+            taken = self.ledger.take(slots)
             if taken is not None:
                 self.run(*taken)
             elif all(slot.settled is not None for slot in slots):
