@@ -17,16 +17,9 @@ from vitlab.study.store import Kept, create_study, open_study, read_url
 from vitlab.study.worker import Worker
 
 TINY = (
-    "epochs=2",
-    "limit=60",
-    "batch=20",
-    "width=16",
-    "depth=1",
-    "patch=14",
-    "heads=2",
-    "checkpoint=0",
-    "validation=0.02",
-)
+    "epochs=2", "limit=60", "batch=20", "width=16", "depth=1", "tokens=conv-patches", "patch=14", "heads=2",
+    "checkpoint=0", "validation=0.02",
+)  # fmt: skip
 """Overrides that make `digits` train in a fifth of a second, with a checkpoint after every step."""
 
 

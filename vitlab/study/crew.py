@@ -104,7 +104,7 @@ def work_together(job: Job, workers: int, tell: Callable[[str], None]) -> None:
     """Start workers and wait for them; one that dies is not missed, since the others take over its trial."""
     threads = max((os.cpu_count() or 1) // workers, 1)
     context = get_context("forkserver")  # all that is large is imported once, for all of them
-    context.set_forkserver_preload(["vitlab.study.crew"])
+    context.set_forkserver_preload(["torch._dynamo", "vitlab.study.crew"])
     crew: dict[Connection, BaseProcess] = {}
 
     def pass_on(_kind: int, _frame: object) -> None:
