@@ -189,7 +189,7 @@ def test_a_grid_from_end_to_end(vitlab, tmp_path):
     }
     shown = vitlab("study", "show", "shape").stdout
     ranked = sorted(means.values(), reverse=True)
-    assert [line.split()[2] for line in shown.splitlines() if "seeds)" in line] == [f"{100 * m:.1f}" for m in ranked]
+    assert [line.split()[2] for line in shown.splitlines() if "±" in line] == [f"{100 * m:.1f}" for m in ranked]
     said = vitlab("study", "best", "shape").stdout
     chosen = next(name for name in runs if f"its run: runs/shape/{name}" in said)
     tested = np.mean([runs[chosen[:-1] + seed].result["test_accuracy"] for seed in "01"])

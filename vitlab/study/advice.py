@@ -41,7 +41,7 @@ def advise(results: Results) -> Advice | None:
     sentences = []
     if chosen is not best:
         sentences.append(
-            f"It is not told apart from {best.name}, the highest with {figure(results, best)}, which "
+            f"It is not told apart from {best.name}, the highest with {seeded(results, best)}, which "
             f"{ratio(best, chosen, cost)}."
         )
     sentences += over_seeds(results, chosen, best) + for_less(results, chosen) + at_equal_time(results, chosen)
@@ -49,7 +49,7 @@ def advise(results: Results) -> Advice | None:
     if costs:
         on_front = [f"{each.name} ({percent(each.accuracy)}, {price(each)})" for each in pareto(results.points, *costs)]
         sentences.append(f"By all objectives, no other point beats these: {'; '.join(on_front)}.")
-    return Advice(chosen, best, f"{figure(results, chosen)} of held-out pictures, {price(chosen)}.", tuple(sentences))
+    return Advice(chosen, best, f"{seeded(results, chosen)} of held-out pictures, {price(chosen)}.", tuple(sentences))
 
 
 def for_less(results: Results, chosen: Point) -> list[str]:
@@ -105,11 +105,15 @@ def at_equal_time(results: Results, chosen: Point) -> list[str]:
 
 
 def figure(results: Results, point: Point) -> str:
-    """98.1 ± 0.2 % (3 seeds)"""
+    """98.1 ± 0.2 %"""
     margin = results.margin(point)
     spread = f" ± {100 * margin:.{digits(margin)}f}" if margin is not None else ""
-    seeds = f" ({len(point.runs)} seeds)" if len(point.runs) > 1 else ""
-    return f"{100 * point.accuracy:.{digits(margin)}f}{spread}{NARROW_SPACE}%{seeds}"
+    return f"{100 * point.accuracy:.{digits(margin)}f}{spread}{NARROW_SPACE}%"
+
+
+def seeded(results: Results, point: Point) -> str:
+    """98.1 ± 0.2 % (3 seeds)"""
+    return figure(results, point) + (f" ({len(point.runs)} seeds)" if len(point.runs) > 1 else "")
 
 
 def digits(margin: float | None) -> int:

@@ -17,6 +17,7 @@ from vitlab.printed import Count, Device, Folder, out
 from vitlab.report.comparison_cost import duration
 from vitlab.settings import override
 from vitlab.study.plan import Plan, check_name, new_plan
+from vitlab.study.space import short
 
 if TYPE_CHECKING:
     from vitlab.study.advice import Advice
@@ -143,11 +144,11 @@ def show(name: Positional[str], /, *, storage: URL = None, runs: Path = Path("ru
     from vitlab.study.results import read_results  # noqa: PLC0415
 
     found = read_results(kept)
-    table = plain_table(*kept.plan.names, "held-out accuracy", "training", "weights", "run")
+    table = plain_table(*kept.plan.names, "held out", "seeds", "training", "weights", "run")
     for point in sorted(found.points, key=lambda point: -point.accuracy):
-        runs_of = point.runs[0].folder + (f" and {len(point.runs) - 1} more" if len(point.runs) > 1 else "")
-        costs = (duration(point.seconds), f"{point.parameters:,}", runs_of)
-        table.add_row(*point.settings.values(), figure(found, point).replace("\u202f", " "), *costs)
+        accuracy, first = figure(found, point).replace("\u202f", " "), point.runs[0].folder
+        costs = (duration(point.seconds), f"{point.parameters:,}")
+        table.add_row(*map(short, point.settings.values()), accuracy, str(len(point.runs)), *costs, first)
     out.print(table, markup=False)
 
 
