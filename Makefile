@@ -31,7 +31,7 @@ bench: .venv/bench
 
 # torchvision's wheel does not import beside a CPU torch; timm needs only its name, so it comes without dependencies.
 .venv/dev: .venv/core
-	$(PIP) --editable .[dev]
+	$(PIP) --editable .[dev,study]
 	$(PIP) --no-deps timm torchvision lightly
 	touch $@
 

@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def processes():
     """Processes that start at once, with vitlab already imported, and may be killed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vitlab", "torch._dynamo"])
+    context.set_forkserver_preload(["vitlab", "torch._dynamo", "vitlab.study.worker", "psycopg"])
     return context
 
 

@@ -27,7 +27,7 @@ LAYERS = [
     {"report"},
     {"reproduce"},
     {"recipes"},
-    {"lab", "printed"},
+    {"lab", "printed", "arguments"},
     {"study", "pretrain", "bench", "check", "transfer", "export", "page", "reproduce.workers", "reproduce.runs"},
     {""},
     {"cli"},

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,13 +111,23 @@ def test_the_mean_of_the_shares_losses_and_gradients_is_the_batchs(objective: Su
         torch.testing.assert_close(sum(own), whole, rtol=2e-4, atol=2e-6)
 
 
-def torchrun(*words: str, cwd: Path, restarts: int = 0) -> subprocess.Popen[str]:
+def torchrun(*words: str, cwd: Path, restarts: int = 0, kill: bool = False) -> tuple[int, str]:
+    """The status and the words of a job of two processes; one of them may be killed. None of it is left."""
+    (cwd / "tmp").mkdir(exist_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return subprocess.Popen(
+    job = subprocess.Popen(
         [*command, "--max-restarts", str(restarts), "-m", "vitlab", *words],
-        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(cwd / "tmp")},
     )  # fmt: skip
+    try:
+        if kill:
+            kill_the_second(job, cwd / "runs/digits/metrics.jsonl")
+        said, _ = job.communicate(timeout=120)
+        return job.returncode, said
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
 
 
 def kill_the_second(job: subprocess.Popen[str], metrics: Path) -> None:
@@ -153,10 +164,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> vitlab.Run:
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> vitlab.Run:
     folder = tmp_path_factory.mktemp("together")
-    (folder / "tmp").mkdir()
-    job = torchrun("train", "digits", *WORDS, cwd=folder)
-    said, _ = job.communicate(timeout=120)
-    assert job.returncode == 0, said
+    status, said = torchrun("train", "digits", *WORDS, cwd=folder)
+    assert status == 0, said
     assert said.count("test accuracy") == 1, "one process speaks"
     assert not [path for path in (folder / "tmp").iterdir() if path.name.startswith("vitlab-")], (
         "the others leave nothing"
@@ -177,11 +186,8 @@ def test_two_processes_learn_what_one_learns(alone: vitlab.Run, together: vitlab
 def test_where_one_dies_torchrun_starts_them_again_and_they_end_in_the_same_bits(
     together: vitlab.Run, tmp_path: Path
 ) -> None:
-    (tmp_path / "tmp").mkdir()
-    job = torchrun("train", "digits", *WORDS, cwd=tmp_path, restarts=1)
-    kill_the_second(job, tmp_path / "runs/digits/metrics.jsonl")
-    said, _ = job.communicate(timeout=120)
-    assert job.returncode == 0, said
+    status, said = torchrun("train", "digits", *WORDS, cwd=tmp_path, restarts=1, kill=True)
+    assert status == 0, said
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["digits"], "it goes on in the folder it began"
     again = vitlab.open_run(tmp_path / "runs/digits")
     assert torch.equal(again.evaluation.logits, together.evaluation.logits)
@@ -191,21 +197,17 @@ def test_where_one_dies_torchrun_starts_them_again_and_they_end_in_the_same_bits
 
 @pytest.mark.timeout(180)
 def test_what_two_began_one_goes_on_with_and_the_other_way_round(alone: vitlab.Run, tmp_path: Path) -> None:
-    (tmp_path / "tmp").mkdir()
-    job = torchrun("train", "digits", *WORDS, cwd=tmp_path)
     begun = tmp_path / "runs/digits"
-    kill_the_second(job, begun / "metrics.jsonl")
-    said, _ = job.communicate(timeout=120)
-    assert job.returncode != 0
+    status, said = torchrun("train", "digits", *WORDS, cwd=tmp_path, kill=True)
+    assert status != 0
     assert "another process of the team is gone" in said
     assert "[rank0]: Traceback" not in said
     step = read_tensors(begun / "checkpoint.safetensors")[1]["step"]
     assert 8 <= step < 30
     shutil.copytree(begun, tmp_path / "runs/copy")
     check_alike(vitlab.resume(tmp_path / "runs/copy", quiet=True), alone)
-    job = torchrun("resume", "runs/digits", "--quiet", cwd=tmp_path)
-    said, _ = job.communicate(timeout=120)
-    assert job.returncode == 0, said
+    status, said = torchrun("resume", "runs/digits", "--quiet", cwd=tmp_path)
+    assert status == 0, said
     check_alike(vitlab.open_run(begun), alone)
 
 

@@ -1,14 +1,12 @@
 """The command line: one short function per verb."""
 
-import io
 import json
 import os
-import re
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +15,7 @@ from tyro.conf import Positional
 
 from vitlab import data as data_sets
 from vitlab import lab, recipes
+from vitlab.arguments import parse
 from vitlab.bench import PARTS, bench
 from vitlab.check.command import check
 from vitlab.console import plain_table, terminal
@@ -34,6 +33,8 @@ from vitlab.report.paired import CAVEAT
 from vitlab.reproduce.runs import Reproducer, chosen
 from vitlab.reproduce.terminal import show_list, show_record
 from vitlab.settings import override, walk, write_value
+from vitlab.study.command import VERBS as STUDY_VERBS
+from vitlab.study.command import study
 
 
 def train(
@@ -307,6 +308,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "data": data,
     "settings": settings,
     "reproduce": reproduce,
+    "study": study,
     "check": check,
     "bench": bench,
 }
@@ -351,42 +353,15 @@ def run_verb(words: list[str]) -> None:
         choose(words[0], VERBS, "verb")
     if words[:1] == ["bench"] and len(words) > 1 and not words[1].startswith("-"):
         choose(words[1], PARTS, "part of bench")
+    if words[:1] == ["study"]:
+        if words[1:] and not words[1].startswith("-"):
+            choose(words[1], STUDY_VERBS, "verb of study")
+        parse(STUDY_VERBS, "vitlab study", study.__doc__ or "", words[1:])()
+        return
     description = DESCRIPTION.format(models=" and ".join(zoo())) + "\n".join(
         f"  {name}: {recipes.summary(name)}" for name in recipes.names()
     )
-    complaint = io.StringIO()
-    try:
-        with redirect_stderr(complaint):
-            call = tyro.extras.subcommand_cli_from_dict(
-                {name: deferred(verb) for name, verb in VERBS.items()},
-                prog="vitlab",
-                description=description,
-                args=words or ["--help"],
-                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
-            )
-    except SystemExit as end:
-        if end.code:
-            raise BadInput(one_line(complaint.getvalue())) from None
-        raise
-    call()
-
-
-def deferred(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """The verb with its arguments read but not yet run, so that only the parser's complaints are caught."""
-
-    @wraps(verb)
-    def bind(*given: Any, **named: Any) -> Callable[[], Any]:
-        return partial(verb, *given, **named)
-
-    return bind
-
-
-def one_line(framed: str) -> str:
-    """The first paragraph of the parser's framed message, and its best guess at what was meant."""
-    lines = [line.strip("│╭╮╰╯ ") for line in framed.splitlines()[1:]]
-    paragraphs = [part.strip() for part in re.split(r"[─-]{4,}", " ".join(lines)) if part.strip()]
-    guess = re.search(r"Perhaps you meant: (--[\w-]+)", " ".join(paragraphs))
-    return paragraphs[0] + (f"; did you mean '{guess[1]}'?" if guess else "")
+    parse(VERBS, "vitlab", description, words)()
 
 
 if __name__ == "__main__":

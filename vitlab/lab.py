@@ -92,14 +92,23 @@ def train_in(
     *,
     quiet: bool = False,
     start: Run | None = None,
+    progress: Progress | None = None,
 ) -> Run:
-    """Train an experiment in FOLDER, or go on there; a finished run is left as it is. No report is written."""
-    run = begin_or_continue(folder, experiment, prepared.card, device, start)
+    """Train an experiment in FOLDER, or go on there; a finished run is left as it is. No report is written.
+
+    `progress` sees every epoch, and may end the training there by an exception.
+    """
+    run = Run(folder)
     if not run.finished:
+        check_that_it_builds(experiment, prepared.card, start)  # what clashes is refused before there is a folder
+        make_folder(folder)
         with run.hold(), torch.random.fork_rng():
-            Loop(run, experiment, prepared, device, Progress(experiment.training.epochs, quiet)).train()
-            run.checkpoint.unlink(missing_ok=True)
-    return run
+            begin_or_continue(folder, experiment, prepared.card, device, start)
+            if not run.finished:  # by another process, meanwhile
+                shown = progress or Progress(experiment.training.epochs, quiet)
+                Loop(run, experiment, prepared, device, shown).train()
+                run.checkpoint.unlink(missing_ok=True)
+    return begin_or_continue(folder, experiment, prepared.card, device, start)
 
 
 def begin_or_continue(

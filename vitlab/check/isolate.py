@@ -123,6 +123,9 @@ class Process:
             os.killpg(self.process.pid, signal.SIGKILL)  # and whatever it started
         self.process.wait()
         self.drain.join(timeout=5)
+        if not self.drain.is_alive():  # else something that it started and that left its group still holds the pipe
+            assert self.process.stdout is not None
+            self.process.stdout.close()
         os.close(self.reader)
 
     def keep_what_it_prints(self) -> None:

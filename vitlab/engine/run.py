@@ -29,6 +29,10 @@ ZOO = Path(__file__).parent.parent / "zoo"  # trained models that come with the 
 STARTS = ("vitlab", "vitlab/__main__.py")  # how the program's own path ends, as a script and as python -m vitlab
 
 
+class InUse(BadInput):
+    """Another process works in the folder."""
+
+
 class Run:
     """The files of one run; every write is whole or not there."""
 
@@ -194,7 +198,7 @@ class Run:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise BadInput(
+                raise InUse(
                     f"{self.folder} is in use by another process: wait for it, or choose another name"
                 ) from None
             yield

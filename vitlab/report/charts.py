@@ -110,28 +110,31 @@ def curves(
     reference: Tick | None = None,
     frame: str = "",
     across: tuple[str, str] = ("epoch", "epoch"),
+    moment: float | None = None,
 ) -> Markup:
     """Lines against epoch, labelled at their right ends, with one readout text per epoch for the script.
 
     `across` names something other than the epoch, on the axis and in a readout.
-    A `frame` is the name of an edge at which lines that leave the bounds are cut off.
+    A `frame` is the name of an edge at which lines that leave the bounds are cut off; a `moment` is marked upright.
     """
     vertical = Axis(*bounds, start=HEIGHT - BOTTOM, end=TOP)
     first, last = min(epochs), max(epochs)
     margin = 0.5 if first == last else 0.0
     horizontal = Axis(first - margin, last + margin, start=LEFT, end=WIDTH - RIGHT)
-    marks = steps(first, last, most=6, least=1) if first < last else [first]
+    marks = steps(first, last, most=6, least=across[0] == "epoch") if first < last else [first]
     parts = [_rule(vertical.pixel(tick.value), tick.label) for tick in ticks]
     parts += [
-        _text(horizontal.pixel(mark), HEIGHT - BOTTOM + 18, "middle", f"{mark:g}")
+        text(horizontal.pixel(mark), HEIGHT - BOTTOM + 18, "middle", f"{mark:g}")
         for mark in marks
         if horizontal.low <= mark <= horizontal.high
     ]
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, "middle", across[0]))
+    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, "middle", across[0]))
     if reference is not None and bounds[0] <= reference.value <= bounds[1]:
         y = vertical.pixel(reference.value)
         parts.append(f'<path class="reference" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(_text(LEFT + 4, y - 5, "start", reference.label))
+        parts.append(text(LEFT + 4, y - 5, "start", reference.label))
+    if moment is not None:
+        parts.append(f'<path class="reference" d="M{horizontal.pixel(moment):.1f} {TOP}V{HEIGHT - BOTTOM}"/>')
     lines = "".join(_line(line, line.epochs or epochs, horizontal, vertical) for line in reversed(series))
     parts.append(_framed(lines, frame) if frame else lines)
     parts += _end_labels(series, horizontal, vertical)
@@ -153,10 +156,10 @@ def reliability(bins: Sequence[tuple[float, float, int]], describe: str) -> Mark
     parts = []
     for share in (0, 0.25, 0.5, 0.75, 1):
         parts.append(f'<path class="rule" d="M{low} {up.pixel(share):.1f}H{high}"/>')
-        parts.append(_text(low - 8, up.pixel(share) + 4, "end", f"{100 * share:.0f}"))
-        parts.append(_text(across.pixel(share), up.start + 18, "middle", f"{100 * share:.0f}"))
+        parts.append(text(low - 8, up.pixel(share) + 4, "end", f"{100 * share:.0f}"))
+        parts.append(text(across.pixel(share), up.start + 18, "middle", f"{100 * share:.0f}"))
     parts.append(f'<path class="reference" d="M{low} {up.start}L{high} {up.end}"/>')
-    parts.append(_text((low + high) / 2, SQUARE - 6, "middle", "confidence, %"))
+    parts.append(text((low + high) / 2, SQUARE - 6, "middle", "confidence, %"))
     parts.append(f'<text transform="translate(13 {SQUARE / 2 - 16}) rotate(-90)" text-anchor="middle">right, %</text>')
     most = max((count for _, _, count in bins), default=0)
     for confidence, accuracy, count in bins:
@@ -212,12 +215,12 @@ def shape(kind: int) -> str:
 
 
 def _rule(y: float, label: str) -> str:
-    return f'<path class="rule" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>' + _text(LEFT - 8, y + 4, "end", label)
+    return f'<path class="rule" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>' + text(LEFT - 8, y + 4, "end", label)
 
 
-def _text(x: float, y: float, anchor: str, text: str, kind: str = "") -> str:
+def text(x: float, y: float, anchor: str, words: str, kind: str = "") -> str:
     style = f' class="{kind}"' if kind else ""
-    return f'<text{style} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    return f'<text{style} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
 def _line(line: Series, epochs: Sequence[float], horizontal: Axis, vertical: Axis) -> str:
@@ -257,5 +260,5 @@ def _end_labels(series: Sequence[Series], horizontal: Axis, vertical: Axis) -> l
         if line.epochs:
             x = horizontal.pixel(line.epochs[-1])
             parts.append(f'<path class="leader {line.kind}" d="M{x:.1f} {y:.1f}H{right}L{right + 8} {place:.1f}"/>')
-        parts.append(_text(right + 10, place + 4, "start", line.short or line.label, f"label {line.kind}"))
+        parts.append(text(right + 10, place + 4, "start", line.short or line.label, f"label {line.kind}"))
     return parts

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 
@@ -15,10 +15,10 @@ def fill(
 ) -> str:
     """The page of a package's `name.html.j2` with its `name.css` inside, after the sheets that it shares.
 
-    What a template wants and is not given is an error.
+    What a template wants and is not given is an error. It may extend the templates of vitlab.report.
     """
     environment = Environment(
-        loader=PackageLoader(package, ""),
+        loader=ChoiceLoader([PackageLoader(package, ""), PackageLoader("vitlab.report", "")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

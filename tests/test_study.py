@@ -1,0 +1,327 @@
+"""Studies as a user runs them: spaces, the verbs from end to end, what is said, and what is refused."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import refused
+from kinds import refusal
+from optuna.trial import TrialState, create_trial
+from studies import TINY, created, plan, tiny
+
+from vitlab import open_run
+from vitlab.study.advice import advise
+from vitlab.study.effects import decompose, effects, shares
+from vitlab.study.ledger import Ledger
+from vitlab.study.page import render
+from vitlab.study.plan import Plan, plan_of
+from vitlab.study.results import Point, Ran, Results, front, log_odds, read_results
+from vitlab.study.space import Choices, Range, read_space
+from vitlab.study.store import read_url
+from vitlab.study.worker import Worker
+
+
+def test_a_space_is_values_or_ranges():
+    found = read_space("width=16,32 depth=2..8 learning_rate=1e-4..1e-2 translate=0.1..0.5 norm=before,after", tiny())
+    assert found == (
+        Choices("width", ("16", "32")),
+        Range("depth", 2, 8, whole=True),
+        Range("learning_rate", 1e-4, 1e-2, whole=False),
+        Range("translate", 0.1, 0.5, whole=False),
+        Choices("norm", ("before", "after")),
+    )
+    assert [each.log for each in found if isinstance(each, Range)] == [False, True, False]
+    assert read_space(" ".join(map(str, found)), tiny()) == found
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ("", "the space is empty"),
+        ("   ", "the space is empty"),
+        ("widht=16,32", "did you mean 'width'"),
+        ("width", "write name=value,value"),
+        ("width=", "write name=value,value"),
+        ("width=16", "gives width one value"),
+        ("width=16,016", "which are the same"),
+        ("width=16,wide", "width must be a whole number"),
+        ("width=16,32 model.width=8,16", "twice"),
+        ("seed=1,2", "--seeds"),
+        ("validation=0.1,0.2", "same held-out pictures"),
+        ("objective=mae,supervised", "learn from labels"),
+        ("width=32..16", "is empty"),
+        ("width=16..", "must be a whole number"),
+        ("attention=softmax..uniform", "is no number"),
+        ("learning_rate=1e-4..nan", "must be a number"),
+    ],
+)
+def test_a_space_that_makes_no_sense_is_refused(space, said):
+    assert said in refusal(lambda: read_space(space, tiny()))
+
+
+def test_a_plan_survives_its_storage():
+    for made in (plan("width=8,16 depth=1,2", seeds=3), plan("depth=1..4", trials=7, prune="hyperband", grace=3.0)):
+        assert plan_of(made.name, json.loads(json.dumps(made.to_json()))) == made
+    assert (plan("depth=1..4").trials, plan("depth=1..4").prune, plan("depth=1,4").trials) == (20, "median", None)
+
+
+def test_every_run_has_a_folder_of_its_own():
+    made = plan("width=8,16 depth=1,2", seeds=2)
+    names = [made.folder(task.point, task.seeds[0]) for task in made.tasks()]
+    assert names[0] == "width-8-depth-1-seed0"
+    assert len({*names}) == made.count == 8
+    odd = [made.folder({"source": text}, 0) for text in ("a/b", "a:b", "x" * 300)]
+    assert len({*odd}) == 3
+    assert all("/" not in name and len(name) < 150 for name in odd)
+
+
+def grid(values: np.ndarray, **settings: tuple[str, ...]) -> Results:
+    """Results of a full grid with these accuracies (k₁, …, seeds); a point's time grows with its place."""
+    space = tuple(Choices(name, texts) for name, texts in settings.items())
+    made = Plan("g", tiny(), space, seeds=values.shape[-1])
+    rows = values.reshape(-1, values.shape[-1]).tolist()
+    points = []
+    for place, (point, row) in enumerate(zip(made.points(), rows, strict=True)):
+        curves = [((1, 0.5 + place, p / 2), (2, 1.0 + place, p)) for p in row]
+        runs = [Ran(k, p, 1.0 + place, 100, curves[k], "f", "d", None) for k, p in enumerate(row)]
+        points.append(Point(point, tuple(runs)))
+    return Results(made, tuple(points), (), (), {"complete": made.count})
+
+
+def test_variance_is_taken_apart_as_by_hand():
+    values = np.random.default_rng(0).random((3, 4, 5))  # two settings, five seeds
+    found = decompose(values)
+    whole, cells = values.mean(), values.mean(axis=2)
+    rows, columns = cells.mean(axis=1), cells.mean(axis=0)
+    interplay = cells - rows[:, None] - columns[None, :] + whole
+    assert found[0,] == pytest.approx(np.mean((rows - whole) ** 2), abs=1e-15)
+    assert found[1,] == pytest.approx(np.mean((columns - whole) ** 2), abs=1e-15)
+    assert found[0, 1] == pytest.approx(np.mean(interplay**2), abs=1e-15)
+    assert found[2,] == pytest.approx(np.mean((values - cells[:, :, None]) ** 2), abs=1e-15)
+    assert sum(found.values()) == pytest.approx(values.var(), abs=1e-15)
+
+
+def test_three_settings_add_up_and_what_does_nothing_has_no_share():
+    first, second = np.random.default_rng(1).random((2, 3, 1, 1, 1))
+    product = first * second.reshape(1, 3, 1, 1) + np.zeros((3, 3, 2, 4))
+    found = decompose(product)
+    assert sum(found.values()) == pytest.approx(product.var())
+    quiet = {key for key, variance in found.items() if variance < 1e-30}
+    assert quiet == {(2,), (0, 2), (1, 2), (0, 1, 2), (3,)}
+    named = shares(grid(product / 2, width=("8", "16", "24"), depth=("1", "2", "3"), heads=("1", "2")))
+    assert {each.name for each in named[:3]} == {"width", "depth", "width and depth together"}
+    assert sum(each.share for each in named) == pytest.approx(1)
+
+
+def test_the_front_is_what_brute_force_finds():
+    costs = np.random.default_rng(2).integers(0, 6, (60, 3))  # with ties and doubles
+    expected = [
+        i for i in range(60)
+        if not any((costs[j] <= costs[i]).all() and (costs[j] < costs[i]).any() for j in range(60))
+    ]  # fmt: skip
+    assert front([tuple(cost) for cost in costs.tolist()]) == expected
+    assert len(expected) < 30
+
+
+def test_intervals_are_of_the_pooled_spread_in_log_odds():
+    values = np.array([[0.50, 0.60, 0.55], [0.95, 0.96, 0.97]])
+    found = grid(values, width=("8", "16"))
+    odds = np.log(values / (1 - values))
+    assert found.freedom == 4
+    assert found.deviation == pytest.approx(np.sqrt(odds.var(axis=1, ddof=1).mean()))
+    p, t = values.mean(axis=1), 2.7764451
+    margins = t * found.deviation * p * (1 - p) / np.sqrt(3)
+    assert [found.margin(point) for point in found.points] == pytest.approx(margins, rel=1e-6)
+    assert found.margin(*found.points) == pytest.approx(np.hypot(*margins) / 2, rel=1e-6)
+    assert found.difference(*found.points).margin == pytest.approx(np.hypot(*margins), rel=1e-6)
+    assert log_odds(1.0) == pytest.approx(-log_odds(0.0))
+    assert log_odds(1.0) < 10
+    means = effects(found, found.plan.space[0])
+    assert [(each.value, each.runs) for each in means] == [("8", 3), ("16", 3)]
+    assert [each.mean for each in means] == pytest.approx(p)
+
+
+def test_the_cheapest_within_a_standard_error_of_the_best_is_recommended():
+    values = np.array([[0.80, 0.82], [0.952, 0.962], [0.955, 0.965]])
+    advice = advise(grid(values, width=("8", "16", "32")))
+    assert (advice.chosen.name, advice.best.name) == ("width 16", "width 32")
+    text = " ".join(advice.lines)
+    assert text.startswith("Take width 16: 95.7 ± ")
+    assert "not told apart from width 32, the highest with 96.0" in text
+    assert "takes 1.5 times as long" in text
+    assert "2 of 3 points cannot be told apart" in text
+    assert "told apart is width 8, 15 ± " in text
+    assert "At equal time, 1.00 s, when the fastest run ended, width 8 leads with 81.0 %" in text
+    values[1] -= 0.003  # further below, though still not told apart
+    further = advise(grid(values, width=("8", "16", "32")))
+    assert further.chosen.name == "width 32"
+    assert "2 of 3 points cannot be told apart" in " ".join(further.lines)
+    alone = advise(grid(values[:, :1], width=("8", "16", "32")))
+    assert alone.chosen.name == "width 32"
+    assert "does not show what chance does" in " ".join(alone.lines)
+
+
+def test_accuracy_at_a_time_is_that_of_the_last_epoch_that_had_ended():
+    run = Ran(0, 0.9, 3.0, 1, ((1, 1.0, 0.5), (2, 2.0, 0.7), (3, 3.0, 0.9)), "f", "d", None)
+    assert [run.at(seconds) for seconds in (0.5, 1.0, 2.9, 3.0)] == [None, 0.5, 0.7, 0.9]
+
+
+def test_a_grid_from_end_to_end(vitlab, tmp_path):
+    words = ("--space", "width=8,16 patch=7,14", *TINY, "--seeds", "2", "--objectives", "accuracy,time")
+    done = vitlab("study", "create", "shape", *words)
+    assert "8 trials at sqlite:///runs/shape/study.db" in done.stdout
+    assert "8 waiting" in vitlab("study", "status", "shape").stdout
+    assert "there is a study shape already" in refused(vitlab("study", "create", "shape", *words, status=2))
+    assert "no trial of shape is complete yet" in refused(vitlab("study", "best", "shape", status=2))
+    assert "no trial of shape is complete yet" in refused(vitlab("study", "report", "shape", status=2))
+    worked = vitlab("study", "work", "shape", "--workers", "2", "--device", "cpu")
+    assert "Take width " in worked.stdout  # what workers say goes to where their server began
+    assert "8 complete" in vitlab("study", "status", "shape").stdout
+    runs = {path.parent.name: open_run(path.parent) for path in tmp_path.glob("runs/shape/*/result.json")}
+    assert {*runs} == {f"width-{w}-patch-{p}-seed{s}" for w, p, s in itertools.product((8, 16), (7, 14), (0, 1))}
+    means = {
+        (w, p): np.mean([runs[f"width-{w}-patch-{p}-seed{s}"].metrics()[-1]["validation_accuracy"] for s in (0, 1)])
+        for w, p in itertools.product((8, 16), (7, 14))
+    }
+    shown = vitlab("study", "show", "shape").stdout
+    ranked = sorted(means.values(), reverse=True)
+    assert [line.split()[2] for line in shown.splitlines() if "±" in line] == [f"{100 * m:.1f}" for m in ranked]
+    said = vitlab("study", "best", "shape").stdout
+    chosen = next(name for name in runs if f"its run: runs/shape/{name}" in said)
+    tested = np.mean([runs[chosen[:-1] + seed].result["test_accuracy"] for seed in "01"])
+    assert f"test accuracy of the chosen, read after the choice: {100 * tested:.2f} ±" in said
+    assert "By all objectives" in said
+    assert "open runs/shape/study.html" in vitlab("study", "report", "shape").stdout
+    page = (tmp_path / "runs/shape/study.html").read_text(encoding="utf-8")
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in page
+    for words_of in ("splits exactly", "Two at a time", "at equal time", "width and patch together", "seeds alone"):
+        assert words_of in page
+    for mean in means.values():
+        assert f"{100 * mean:.1f}" in page
+    before = {name: run.weights.stat().st_mtime_ns for name, run in runs.items()}
+    assert "of held-out pictures" in vitlab("study", "work", "shape", "--workers", "1").stdout  # nothing left to do
+    assert before == {name: run.weights.stat().st_mtime_ns for name, run in runs.items()}
+
+
+def test_a_search_tries_as_many_points_as_were_asked_for(tmp_path):
+    made = plan(
+        "width=8..24 learning_rate=1e-3..1e-1 norm=before,after", "heads=1", trials=9, seeds=2,
+        objectives=("accuracy", "parameters"),
+    )  # fmt: skip
+    kept = created(made, f"journal:{tmp_path}/study.log")
+    Worker(kept, tmp_path / "runs", torch.device("cpu"), tell=lambda line: None).work()
+    found = read_results(kept)
+    assert found.counts == {"complete": 9}
+    assert len(kept.study.trials) == 9
+    for trial in kept.study.trials:
+        assert 8 <= trial.params["width"] <= 24
+        assert 1e-3 <= trial.params["learning_rate"] <= 1e-1
+        accuracies, weights = zip(
+            *((run["accuracy"], run["parameters"]) for run in trial.user_attrs["runs"]), strict=True
+        )
+        assert len(accuracies) == 2
+        assert trial.values == pytest.approx([np.mean(accuracies), weights[0]])
+    page = render(kept, [])
+    assert "PED-ANOVA" in page
+    assert "search by TPE" in page
+
+
+def test_a_trial_that_falls_behind_is_pruned_and_its_run_says_so(vitlab, tmp_path):
+    made = plan("width=8..16", "epochs=4", "heads=1", trials=1)
+    assert made.prune == "median"
+    kept = created(made, f"sqlite:///{tmp_path}/study.db")
+    for _ in range(5):  # others, that were far better at every epoch
+        other = create_trial(
+            state=TrialState.COMPLETE, value=0.99, intermediate_values=dict.fromkeys(range(1, 5), 0.99)
+        )
+        kept.storage.create_new_trial(kept.number, other)
+    told: list[str] = []
+    Worker(kept, tmp_path / "runs/s", torch.device("cpu"), tell=told.append).work()
+    (slot,) = Ledger(kept).slots()
+    assert (slot.state, slot.settled.state) == ("pruned", TrialState.PRUNED)
+    run = open_run(tmp_path / "runs/s" / made.folder(slot.point(), 0))
+    note = json.loads((run.folder / "pruned.json").read_text(encoding="utf-8"))
+    assert (note["study"], note["epoch"]) == ("s", 2)
+    assert note["why"] in told[0]
+    assert note["validation_accuracy"] == run.metrics()[-1]["validation_accuracy"] == slot.settled.value
+    assert not run.finished
+    assert len(run.metrics()) == 2
+    assert "test accuracy" in vitlab("resume", run.folder, "--device", "cpu").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("create", "a/b", "--space", "width=8,16"), "'a/b' is no name for a study"),
+        (("create", "..", "--space", "width=8,16"), "'..' is no name for a study"),
+        (("create", "a"), "the space is empty"),
+        (("create", "a", "--space", "widht=8,16"), "no setting called 'widht'"),
+        (("create", "a", "--space", "width=8,16", "validation=0"), "add for example validation=0.1"),
+        (("create", "a", "--space", "width=8,16", "objective=mae"), "learn from labels"),
+        (("create", "a", "--space", "width=8,16", "epochs=0"), "at least one epoch"),
+        (("create", "a", "--space", "width=8,16", "--recipe", "digts"), "digits"),
+        (("create", "a", "--space", "width=8,16", "--seeds", "0"), "seeds must be 1 or more"),
+        (("create", "a", "--space", "depth=1..4", "--trials", "0"), "trials must be 1 or more"),
+        (("create", "a", "--space", "width=8,16", "--objectives", "speed"), "no objective called 'speed'"),
+        (("create", "a", "--space", "width=8,16", "--objectives", "time"), "the objectives are accuracy, and time"),
+        (("create", "a", "--space", "width=8,16", "--prune", "median"), "needs a search for accuracy alone"),
+        (("create", "a", "--space", "width=8,16", "--seeds", "99999"), "too many"),
+        (("create", "a", "--space", "width=8,16", "--grace", "0"), "grace must be more than 0"),
+        (("create", "a", "--space", "width=8,16", "--storage", "mysql://x/y"), "is no storage's URL"),
+        (("create", "a", "--space", "width=8,16", "--storage", "postgresql://x:port/y"), "is no storage's URL"),
+        (("create", "a", "--space", "width=8,16", "--storage", "sqlite:////proc/no/study.db"), "cannot make"),
+        (("work", "a"), "there is no study at sqlite:///runs/a/study.db"),
+        (("status", "a", "--storage", "journal:none.log"), "there is no study at journal:none.log"),
+        (("work", "a", "--storage", "postgresql://me:secret@127.0.0.1:1/x"), "cannot use postgresql://me:***@127.0.0.1:1/x"),
+        (("best", "a/b"), "is no name for a study"),
+        (("wrk", "a"), "did you mean 'work'?"),
+        (("work", "a", "--wrkers", "3"), "--workers"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_said_in_one_line(vitlab, tmp_path, words, said):
+    line = refused(vitlab("study", *words, status=2))
+    assert said in line
+    assert "secret" not in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_files_that_are_no_studies_are_refused(vitlab, tmp_path):
+    (tmp_path / "text.db").write_text("this is no database, and long enough to be looked at " * 20)
+    line = refused(vitlab("study", "work", "a", "--storage", "sqlite:///text.db", status=2))
+    assert "file is not a database" in line
+    (tmp_path / "text.log").write_text("this is no journal\n" * 3)
+    assert "text.log" in refused(vitlab("study", "status", "a", "--storage", "journal:text.log", status=2))
+    vitlab("study", "create", "other", "--space", "width=8,16", *TINY, "--storage", "sqlite:///two.db")
+    line = refused(vitlab("study", "work", "a", "--storage", "sqlite:///two.db", status=2))
+    assert "there is no study a at sqlite:///two.db" in line
+
+
+def test_a_create_that_was_cut_short_can_be_done_again(vitlab, tmp_path):
+    url = f"sqlite:///{tmp_path}/study.db"
+    kept = created(plan("width=8,16", name="cut"), url)
+    kept.storage.set_study_user_attr(kept.number, "vitlab", None)
+    assert "there is no study cut" in refused(vitlab("study", "work", "cut", "--storage", url, status=2))
+    vitlab("study", "create", "cut", "--space", "width=8,16", *TINY, "--storage", url)
+    assert "2 waiting" in vitlab("study", "status", "cut", "--storage", url).stdout
+
+
+def test_a_url_needs_no_driver_in_it_and_its_password_is_not_shown():
+    place = read_url("postgresql://me:secret@host/db")
+    assert place.url == "postgresql+psycopg://me:secret@host/db"
+    assert place.shown == "postgresql://me:***@host/db"
+
+
+def test_without_optuna_one_line_says_what_to_install(vitlab, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    for words in (("create", "a", "--space", "width=8,16"), ("work", "a"), ("best", "a")):
+        assert "pip install vitlab[study]" in refused(vitlab("study", *words, status=2))
+
+
+def test_the_program_starts_without_optuna():
+    code = "import sys, vitlab.cli; sys.exit('optuna' in sys.modules or 'sqlalchemy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

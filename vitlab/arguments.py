@@ -1,0 +1,48 @@
+"""How the command line is read: by tyro, with one line for what it cannot read."""
+
+import io
+import re
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from functools import partial, wraps
+from typing import Any
+
+import tyro
+
+from vitlab.errors import BadInput
+
+
+def parse(verbs: dict[str, Callable[..., Any]], program: str, description: str, words: list[str]) -> Callable[[], Any]:
+    """The verb that the words name, with its arguments."""
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            return tyro.extras.subcommand_cli_from_dict(
+                {name: deferred(verb) for name, verb in verbs.items()},
+                prog=program,
+                description=description,
+                args=words or ["--help"],
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
+            )
+    except SystemExit as end:
+        if end.code:
+            raise BadInput(one_line(complaint.getvalue())) from None
+        raise
+
+
+def deferred(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """The verb with its arguments read but not yet run, so that only the parser's complaints are caught."""
+
+    @wraps(verb)
+    def bind(*given: Any, **named: Any) -> Callable[[], Any]:
+        return partial(verb, *given, **named)
+
+    return bind
+
+
+def one_line(framed: str) -> str:
+    """The first paragraph of the parser's framed message, and its best guess at what was meant."""
+    lines = [line.strip("│╭╮╰╯ ") for line in framed.splitlines()[1:]]
+    paragraphs = [part.strip() for part in re.split(r"[─-]{4,}", " ".join(lines)) if part.strip()]
+    guess = re.search(r"Perhaps you meant: (--[\w-]+)", " ".join(paragraphs))
+    return paragraphs[0] + (f"; did you mean '{guess[1]}'?" if guess else "")
