@@ -1,5 +1,6 @@
 """The command line: one short function per verb."""
 
+import inspect
 import json
 import os
 import sys
@@ -356,7 +357,7 @@ def run_verb(words: list[str]) -> None:
     if words[:1] == ["study"]:
         if words[1:] and not words[1].startswith("-"):
             choose(words[1], STUDY_VERBS, "verb of study")
-        parse(STUDY_VERBS, "vitlab study", study.__doc__ or "", words[1:])()
+        parse(STUDY_VERBS, "vitlab study", inspect.getdoc(study) or "", words[1:])()
         return
     description = DESCRIPTION.format(models=" and ".join(zoo())) + "\n".join(
         f"  {name}: {recipes.summary(name)}" for name in recipes.names()

@@ -13,7 +13,7 @@ import sqlalchemy
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from vitlab.engine.storage import explain, make_folder
@@ -97,13 +97,7 @@ def connect(place: Place, create: bool) -> BaseStorage:
     try:
         if place.journal:
             return JournalStorage(JournalFileBackend(str(place.path), FileLock(Path(str(place.path)))))
-        waiting = {"timeout": 60} if place.path is not None else {"connect_timeout": 5}
-        storage = RDBStorage(
-            place.url,
-            {"poolclass": NullPool, "connect_args": waiting},  # workers are many, and a server's connections are few
-            skip_table_creation=not create,
-            skip_compatibility_check=not create,
-        )
+        storage = open_tables(place, create)
         if place.path is not None:
             take_turns(storage.engine)
         return storage
@@ -113,6 +107,20 @@ def connect(place: Place, create: bool) -> BaseStorage:
         raise explain(error, f"cannot use {place.shown}") from error
     except (SQLAlchemyError, StorageInternalError, RuntimeError, ValueError, KeyError) as error:
         raise BadInput(f"cannot use {place.shown}: {reason(error)}") from None
+
+
+def open_tables(place: Place, create: bool) -> RDBStorage:
+    """The storage with its tables; of several that make them at once, all but one have to try again."""
+    waiting = {"timeout": 60} if place.path is not None else {"connect_timeout": 5}
+    kept = {"poolclass": NullPool, "connect_args": waiting}  # workers are many, and a server's connections are few
+    for left in (2, 1, 0):
+        try:
+            return RDBStorage(place.url, kept, skip_table_creation=not create, skip_compatibility_check=not create)
+        except (IntegrityError, ProgrammingError):
+            if not left:
+                raise
+            time.sleep(0.5)
+    raise AssertionError
 
 
 def take_turns(engine: sqlalchemy.Engine) -> None:
@@ -176,6 +184,8 @@ def create_study(plan: Plan, place: Place) -> Kept:
         number = storage.create_new_study(directions, plan.name)
     except DuplicatedStudyError:
         number = storage.get_study_id_from_name(plan.name)
+        if storage.get_study_user_attrs(number).get(KEPT) is None:
+            time.sleep(1)  # perhaps it is being made right now
         if storage.get_study_user_attrs(number).get(KEPT) is not None:
             raise BadInput(
                 f"there is a study {plan.name} already at {place.shown}: go on with 'vitlab study work {plan.name}', "
