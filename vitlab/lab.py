@@ -99,6 +99,8 @@ def train_in(
     `progress` sees every epoch, and may end the training there by an exception.
     """
     run = Run(folder)
+    if (folder / "experiment.json").exists():
+        begin_or_continue(folder, experiment, prepared.card, device, start)  # what is another's is not touched
     if not run.finished:
         check_that_it_builds(experiment, prepared.card, start)  # what clashes is refused before there is a folder
         make_folder(folder)
@@ -108,7 +110,7 @@ def train_in(
                 shown = progress or Progress(experiment.training.epochs, quiet)
                 Loop(run, experiment, prepared, device, shown).train()
                 run.checkpoint.unlink(missing_ok=True)
-    return begin_or_continue(folder, experiment, prepared.card, device, start)
+    return run
 
 
 def begin_or_continue(
