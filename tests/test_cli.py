@@ -83,13 +83,13 @@ def test_a_run_from_the_first_command_to_the_last(program, vitlab, tmp_path):
     }  # fmt: skip
     stated = json.loads((tmp_path / "runs/digits/result.json").read_text())["test_accuracy"]
     assert json.loads(vitlab("evaluate", "runs/digits", "--as-json").stdout)["accuracy"] == stated
-    assert f"test accuracy {stated:.2%}" in program("evaluate", "runs/digits").stdout
+    assert f"test accuracy {stated:.2%}" in vitlab("evaluate", "runs/digits").stdout
     again = vitlab("train", "runs/digits/experiment.json", "--name", "again", "--quiet")
     assert "epoch" not in again.stdout
     same = [(tmp_path / "runs" / name / "weights.safetensors").read_bytes() for name in ("digits", "again")]
     assert same[0][-1000:] == same[1][-1000:]
     assert "digits-2" in vitlab("train", "digits", *QUICK, "epochs=1").stdout
-    assert "is there already" in refused(program("train", "digits", *QUICK, "--name", "again", status=2))
+    assert "is there already" in refused(vitlab("train", "digits", *QUICK, "--name", "again", status=2))
 
 
 def test_predict_reads_any_picture(trained, say, tmp_path):
