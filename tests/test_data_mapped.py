@@ -1,5 +1,6 @@
 """More pictures than memory: one mapped file, made once, and the same bits as from memory."""
 
+import ctypes
 import errno
 import io
 import os
@@ -8,6 +9,7 @@ import shutil
 import signal
 import stat
 import tarfile
+import threading
 import time
 import zipfile
 from collections.abc import Callable
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import refused
+from loops import check_resumed, small
 from PIL import Image
 from torch import Tensor
 
@@ -26,8 +29,8 @@ from vitlab.data.mapped import open_mapped
 from vitlab.data.places import OnDisk
 from vitlab.data.prepared import fingerprint
 from vitlab.data.rows import Rows, Stored
+from vitlab.engine import memory
 from vitlab.engine.evaluation import evaluate_part
-from vitlab.engine.loop import Stopped
 from vitlab.engine.run import Run
 from vitlab.engine.storage import read_tensors
 from vitlab.errors import BadInput
@@ -170,9 +173,9 @@ def test_rows_read_like_a_tensor(pictures, tmp_path) -> None:
     assert torch.equal(rows[:], tensor), "what was read can be changed, and the file is not"
 
 
-def made(data: Path) -> list[Path]:
+def made(data: Path, *others: str) -> list[Path]:
     """The files of pictures in a data folder; nothing else may lie there but locks, which are empty."""
-    files = [path for path in data.iterdir() if path.suffix != ".lock"]
+    files = [path for path in data.iterdir() if path.suffix != ".lock" and path.name not in others]
     assert all(path.suffix == ".pictures" and not path.name.startswith(".") for path in files), files
     return files
 
@@ -196,6 +199,11 @@ def test_a_file_is_made_once_for_each_state_of_the_folder(pictures, tmp_path) ->
     assert len(source.load(data).train) < len(first.train)
     Folder(str(path), "4", memory=0).load(data)
     assert len(made(data)) == 4
+    for _ in range(2):
+        source.load(path)
+    assert len(list(path.glob("*.pictures"))) == 1, "a file in the folder itself is no change of the folder"
+    picture.write_bytes(png(np.zeros((8, 8, 3), np.uint8)))
+    assert fingerprint(source.load(data).train) != fingerprint(first.train)
     (path / "empty").mkdir()
     with pytest.raises(BadInput, match="holds no pictures"):
         source.load(data)
@@ -372,17 +380,11 @@ def test_learning_without_labels_and_the_probe_are_the_same_from_disk(pictures, 
     assert outcome(one) == outcome(two)
 
 
-def test_a_stopped_run_goes_on_from_disk(pictures, tmp_path) -> None:
-    whole = train(pictures, tmp_path, 0)
-
-    def stop(run: Run) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    source = (f"data.source=folder:{pictures}", "memory=0")
-    with pytest.raises((Stopped, KeyboardInterrupt)):
-        vitlab.train("digits", *source, *TINY, runs=tmp_path / "again", data=tmp_path, quiet=True, begun=stop)
-    run = vitlab.resume(tmp_path / "again" / "digits", data=tmp_path, device="cpu", quiet=True)
-    assert outcome(run) == outcome(whole)
+def test_a_stopped_run_goes_on_from_disk(pictures, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("VITLAB_DATA", str(tmp_path))
+    words = (f"data.source=folder:{pictures}", "memory=0", "limit=24", "batch=6", "patch=4", "validation=0.1")
+    check_resumed(small(*words), tmp_path)
+    assert len(made(tmp_path, "whole", "stopped")) == 1
 
 
 class Counted(np.ndarray):
@@ -408,25 +410,27 @@ def test_evaluation_reads_each_picture_once(pictures, tmp_path) -> None:
     assert (pixels.times == expected).all()
 
 
-LIMIT = 40_000_000  # bytes that a process may take while it learns from three times as many
+LIMIT = 50_000_000  # bytes that a process may take while it learns from three times as many
 SIDE = 128
 COUNT = 3 * LIMIT // (3 * SIDE**2) + 1
 
 
-def learn_within_limit(path: Path, place: Path, memory: float) -> None:
+def learn_within_limit(path: Path, place: Path, held: float) -> None:
     """Read pictures and learn from them for an epoch, in a process that is given no memory beyond the limit."""
 
     def learn(name: str, *words: str) -> None:
-        settings = ["width=8", "depth=1", "epochs=1", "batch=16", "at_once=16", *words]
+        settings = ["width=8", "depth=1", "epochs=1", "batch=8", "at_once=8", *words]
         experiment = override(Experiment(), settings)
         train_in(place / name, experiment, load_data(experiment, place), torch.device("cpu"), quiet=True)
 
     torch.set_num_threads(1)
+    threading.stack_size(2**20)  # as many threads as there are cores reserve 8 MB each, and use little of it
+    ctypes.CDLL(None).mallopt(memory.MMAP_THRESHOLD, 2**16)  # or what is freed is kept, more or less as chance has it
     learn("few", "limit=64")  # all that is loaded at first use is loaded
     used = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData"))
     most = int(used.split()[1]) * 1024 + LIMIT
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))  # counts memory of one's own, not pages of a mapped file
-    learn("many", f"data.source=folder:{path}", f"memory={memory}", "patch=64")
+    learn("many", f"data.source=folder:{path}", f"memory={held}", "patch=64")
 
 
 @pytest.mark.parametrize("memory", [0, 4])

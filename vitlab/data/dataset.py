@@ -93,7 +93,7 @@ def all_over(count: int, most: int) -> Tensor:
 def statistics(part: Part) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel, on the 0..1 scale; a constant channel's deviation is given as 1."""
     pictures, channels = part.pictures, part.pictures.shape[1]
-    noted = [pictures.moments()] if isinstance(pictures, Rows) else map(moments, pictures.split(1024))
+    noted = [pictures.moments()] if isinstance(pictures, Rows) else map(moments, pictures.split(128))
     total, squares = sum((some.sum(dim=0) for some in noted), torch.zeros(2, channels, dtype=torch.float64))
     pixels = pictures.numel() / channels
     mean = total / pixels

@@ -14,7 +14,7 @@ from vitlab.data.archives import SUFFIXES, Archive, Packed
 from vitlab.data.dataset import DataSet, Part, split_test
 from vitlab.data.mapped import Index, Noted, Writer, map_once, open_mapped, size_of
 from vitlab.data.pictures import is_picture, silent_pillow
-from vitlab.data.places import OnDisk
+from vitlab.data.places import MADE, OnDisk
 from vitlab.data.reading import Reading, begin, named
 from vitlab.data.rows import Pictures, Rows
 from vitlab.data.words import counted, shown
@@ -49,7 +49,7 @@ class Folder:
             raise BadInput(f"{self.memory:g} GB of memory were asked for: it must be 0 or more")
         source = existing(self.path)
         key = self.key(source)
-        file = folder / f"{re.sub('[^0-9A-Za-z]+', '-', source.title)[:40]}-{key[:16]}.pictures"
+        file = folder / f"{re.sub('[^0-9A-Za-z]+', '-', source.title)[:40]}-{key[:16]}{MADE}"
         mapped = open_mapped(file)
         if mapped is None or self.fits(mapped.size):
             pictures, index = self.read(source, file, key)

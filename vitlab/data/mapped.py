@@ -54,8 +54,9 @@ class Noted:
 
     @classmethod
     def of(cls, pixels: np.ndarray) -> "Noted":
-        flat = pixels.reshape(len(pixels), -1).astype(np.float64)
-        sums = np.stack([flat.sum(axis=1), np.einsum("cp,cp->c", flat, flat)])
+        flat = pixels.reshape(len(pixels), -1)
+        squares = np.einsum("cp,cp->c", flat, flat, dtype=np.float64, casting="unsafe")
+        sums = np.stack([flat.sum(axis=1, dtype=np.float64), squares])
         return cls(pixels, sums, np.frombuffer(hashlib.sha256(pixels.data).digest(), np.uint8))
 
 

@@ -10,6 +10,8 @@ from vitlab.data.pictures import is_picture
 from vitlab.data.words import natural, shown
 from vitlab.errors import BadInput
 
+MADE = ".pictures"  # what the files end in that are made of pictures, which may lie beside these
+
 
 @dataclass(frozen=True)
 class OnDisk:
@@ -70,7 +72,7 @@ class OnDisk:
         total = hashlib.sha256(os.fsencode(self.path.resolve()))
         for here, names in self.walk():
             total.update(os.fsencode(f"\0{os.path.relpath(here, self.path)}/"))
-            for name in sorted(names):
+            for name in sorted(name for name in names if not name.endswith(MADE)):
                 total.update(os.fsencode(f"\0{name}\0{_state(os.path.join(here, name))}"))
         return total.hexdigest()
 
