@@ -29,8 +29,8 @@ from vitlab.data.mapped import open_mapped
 from vitlab.data.places import OnDisk
 from vitlab.data.prepared import fingerprint
 from vitlab.data.rows import Rows, Stored
-from vitlab.engine import memory
 from vitlab.engine.evaluation import evaluate_part
+from vitlab.engine.memory import MMAP_THRESHOLD
 from vitlab.engine.run import Run
 from vitlab.engine.storage import read_tensors
 from vitlab.errors import BadInput
@@ -425,7 +425,7 @@ def learn_within_limit(path: Path, place: Path, held: float) -> None:
 
     torch.set_num_threads(1)
     threading.stack_size(2**20)  # as many threads as there are cores reserve 8 MB each, and use little of it
-    ctypes.CDLL(None).mallopt(memory.MMAP_THRESHOLD, 2**16)  # or what is freed is kept, more or less as chance has it
+    ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, 2**16)  # or what is freed is kept, more or less as chance has it
     learn("few", "limit=64")  # all that is loaded at first use is loaded
     used = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData"))
     most = int(used.split()[1]) * 1024 + LIMIT
