@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from vitlab.data import Folder, read_picture
-from vitlab.data.folder import natural, parse_size
+from vitlab.data.folder import parse_size
+from vitlab.data.words import natural
 from vitlab.errors import BadInput
 
 NOWHERE = Path("nowhere")

@@ -11,6 +11,7 @@ from conftest import QUICK
 from kinds import ATTENTIONS, build, each, small_attention, small_multiscale, small_vit, some_pictures
 from loops import loop_of, stop_after, trained
 from mistaken import MISTAKES, SOUND
+from test_data_mapped import folder, noise
 
 import vitlab
 from vitlab.check import check
@@ -192,3 +193,19 @@ def test_looking_inside_shows_the_same_on_a_gpu(kind, several):
     for stream, other in zip(on_cpu.streams, there.streams, strict=True):
         for name in ("attention", "rollout", "relevance", "similarity", "distance", "entropy"):
             torch.testing.assert_close(getattr(stream, name), getattr(other, name), rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("extra", [(), ("graph=yes",), ("objective=mae",)])
+def test_pictures_on_disk_go_there_batch_by_batch(tmp_path, extra):
+    source = f"data.source=folder:{folder(tmp_path / 'noise', noise(40))}"
+    words = (source, "epochs=3", "batch=16", "patch=4", "width=16", "depth=2", "measure=1", "by_turns=yes", "flip=yes")
+    here, disk = (
+        vitlab.train("digits", *words, *extra, f"memory={memory}", name=f"m{memory}", runs=tmp_path, data=tmp_path,
+                     device="cuda", quiet=True)
+        for memory in (4, 0)
+    )  # fmt: skip
+    assert "not in memory" in disk.card.notes[-1]
+    assert [line["loss"] for line in disk.metrics()] == pytest.approx(
+        [line["loss"] for line in here.metrics()], rel=1e-3
+    )
+    assert torch.allclose(disk.evaluation.logits, here.evaluation.logits, atol=1e-2)

@@ -75,7 +75,7 @@ class Pictures(Dataset[tuple[Tensor, int]]):
     """A data set as torchvision's MNIST is one: a PIL picture made of the stored array, then the transform."""
 
     def __init__(self, part: Part, transform: Transform):
-        self.arrays = part.pictures.permute(0, 2, 3, 1).squeeze(-1).numpy()
+        self.arrays = part.pictures[:].permute(0, 2, 3, 1).squeeze(-1).numpy()
         self.labels = part.labels
         self.transform = transform
 

@@ -1,4 +1,4 @@
-"""A data set in memory: uint8 pictures and labels, the ways to split them, and their statistics."""
+"""A data set: uint8 pictures and labels, the ways to split them, and their statistics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,18 +7,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitlab.data.rows import Pictures, Rows
 from vitlab.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Pictures, uint8 (n, c, y, x), and their labels, int64 (n,)."""
+    """Pictures, uint8 (n, c, y, x), in memory or in a file, and their labels, int64 (n,)."""
 
-    pictures: Tensor
+    pictures: Pictures
     labels: Tensor
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def kept(self) -> torch.device:
+        """Where the pictures lie before they are read, and so where a list of those to read belongs."""
+        return torch.device("cpu") if isinstance(self.pictures, Rows) else self.pictures.device
+
+    def pick(self, places: Tensor | slice) -> "Part":
+        """Some of them; what lies in a file stays there."""
+        there = places if isinstance(places, slice) else places.to(self.labels.device)
+        pictures = self.pictures.pick(places) if isinstance(self.pictures, Rows) else self.pictures[there]
+        return Part(pictures, self.labels[there])
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +54,7 @@ def hold_out(part: Part, fraction: float, seed: int = 0) -> tuple[Part, Part]:
         for members in _shuffled_classes(labels, seed):
             wanted = max(1, round(fraction * len(members)))
             held[members[: min(wanted, len(members) - 1)]] = True
-    return _pick(part, np.flatnonzero(~held)), _pick(part, np.flatnonzero(held))
+    return part.pick(torch.from_numpy(np.flatnonzero(~held))), part.pick(torch.from_numpy(np.flatnonzero(held)))
 
 
 def split_test(part: Part, fraction: float, classes: Sequence[str]) -> tuple[Part, Part, list[str]]:
@@ -70,7 +82,7 @@ def take(part: Part, count: int, seed: int = 0) -> Part:
     for members in _shuffled_classes(labels, seed):
         entry[members] = np.arange(len(members)) / len(members)
     chosen = np.lexsort((labels, entry))[:count]
-    return _pick(part, np.sort(chosen))
+    return part.pick(torch.from_numpy(np.sort(chosen)))
 
 
 def all_over(count: int, most: int) -> Tensor:
@@ -80,19 +92,22 @@ def all_over(count: int, most: int) -> Tensor:
 
 def statistics(part: Part) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel, on the 0..1 scale; a constant channel's deviation is given as 1."""
-    channels = part.pictures.shape[1]
-    total = torch.zeros(channels, dtype=torch.float64)
-    squares = torch.zeros(channels, dtype=torch.float64)
-    for chunk in part.pictures.split(1024):
-        # A row of up to 258 pixels sums exactly in float32; rows are then added in float64.
-        rows = chunk.float()
-        total += rows.sum(dim=3).double().sum(dim=(0, 2)).cpu()
-        squares += torch.linalg.vecdot(rows, rows, dim=3).double().sum(dim=(0, 2)).cpu()
-    pixels = part.pictures.numel() / channels
+    pictures, channels = part.pictures, part.pictures.shape[1]
+    noted = [pictures.moments()] if isinstance(pictures, Rows) else map(moments, pictures.split(128))
+    total, squares = sum((some.sum(dim=0) for some in noted), torch.zeros(2, channels, dtype=torch.float64))
+    pixels = pictures.numel() / channels
     mean = total / pixels
     deviation = (squares / pixels - mean**2).clamp(min=0).sqrt()
     deviation = torch.where(deviation < 1e-4, 255.0, deviation)
     return tuple((mean / 255).tolist()), tuple((deviation / 255).tolist())
+
+
+def moments(pictures: Tensor) -> Tensor:
+    """The exact sums of the pixels and of their squares in each channel of each picture, float64 (n, 2, c)."""
+    # A row of up to 258 pixels sums exactly in float32; rows are then added in float64.
+    rows = pictures.float() if pictures.shape[3] <= 258 else pictures.double()
+    sums = rows.sum(dim=3), torch.linalg.vecdot(rows, rows, dim=3)
+    return torch.stack([each.double().sum(dim=2) for each in sums], dim=1).cpu()
 
 
 def _shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
@@ -100,8 +115,3 @@ def _shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
     # RandomState's stream is frozen by NumPy, so a split stays the same from one release to the next.
     random = np.random.RandomState(seed)
     return [random.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
-
-
-def _pick(part: Part, indices: np.ndarray) -> Part:
-    chosen = torch.from_numpy(indices).to(part.labels.device)
-    return Part(part.pictures[chosen], part.labels[chosen])

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,11 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "PPM", "WEBP")
 GREY = frozenset(("1", "L", "LA", "La"))
 QUARTER_TURNED = frozenset((5, 6, 7, 8))  # the EXIF orientations that swap height and width
 ORIENTATION = 0x0112
+
+
+def is_picture(name: str) -> bool:
+    """By its name alone."""
+    return Path(name).suffix.casefold() in SUFFIXES
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ def _reading(path: Path) -> Iterator[None]:
             raise BadInput(f"{shown(path)} cannot be read as a picture: {error}") from None
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path | bytes) -> Header:
     """Read the size, as seen upright, and whether the picture is grey or transparent."""
     with _opened(path) as picture:
         width, height = picture.size
@@ -82,7 +88,7 @@ def read_header(path: Path) -> Header:
         return Header(height, width, _is_grey(picture), picture.has_transparency_data)
 
 
-def decode(path: Path, channels: int, height: int, width: int) -> np.ndarray:
+def decode(path: Path | bytes, channels: int, height: int, width: int) -> np.ndarray:
     """Decode the first frame to uint8 (c, y, x)."""
     if channels not in (1, 3):
         raise BadInput(f"a picture file gives 1 channel or 3, not {channels}")
@@ -109,9 +115,10 @@ def _pixels(picture: Image.Image) -> np.ndarray:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _opened(path: Path | bytes) -> Iterator[Image.Image]:
+    """A picture in a file, or in the bytes of one."""
     try:
-        with Image.open(path, formats=FORMATS) as picture:
+        with Image.open(BytesIO(path) if isinstance(path, bytes) else path, formats=FORMATS) as picture:
             if Image.MAX_IMAGE_PIXELS and picture.width * picture.height > Image.MAX_IMAGE_PIXELS:
                 raise Unreadable(f"{picture.width}×{picture.height} pixels are too many")
             yield picture

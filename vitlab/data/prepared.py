@@ -9,6 +9,7 @@ from torch import Tensor, device, tensor
 
 from vitlab.data import Sample, Source
 from vitlab.data.dataset import DataSet, Part, hold_out, statistics, take
+from vitlab.data.rows import Rows
 from vitlab.errors import BadInput
 
 
@@ -53,7 +54,7 @@ class Prepared:
     test: Part
 
     def on(self, device: device) -> "Prepared":
-        """The same pictures, on the device; those that lie there already are not copied."""
+        """The same pictures, on the device; those there already are not copied, and a file stays where it is."""
         return Prepared(self.card, *(move(part, device) for part in (self.train, self.validation, self.test)))
 
 
@@ -82,9 +83,14 @@ def describe(
 
 
 def fingerprint(part: Part) -> str:
-    """SHA-256 of the pixels and labels, so that a resumed run can tell that its data changed."""
-    digest = hashlib.sha256(part.pictures.numpy().tobytes())
-    digest.update(part.labels.numpy().tobytes())
+    """SHA-256 of the pixels and labels, so that a resumed run can tell that its data changed.
+
+    Of pictures in a file, that of their own digests, so that they need not be read.
+    """
+    pictures, digest = part.pictures, hashlib.sha256()
+    for some in [pictures.digests()] if isinstance(pictures, Rows) else pictures.split(1024):
+        digest.update(some.contiguous().numpy().data)
+    digest.update(part.labels.numpy().data)
     return digest.hexdigest()
 
 

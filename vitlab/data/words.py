@@ -1,5 +1,6 @@
 """Somebody else's words, fit to stand in one line of ours."""
 
+import re
 from pathlib import Path
 
 
@@ -17,3 +18,9 @@ def shown(name: Path | str) -> str:
     """A file name with its unprintable characters escaped."""
     text = str(name)
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+def natural(name: str) -> tuple[list[str | int], str]:
+    """Sort key that puts "2" before "10" and "a" beside "A"."""
+    pieces = re.split(r"([0-9]+)", name)
+    return [int(piece) if place % 2 else piece.casefold() for place, piece in enumerate(pieces)], name

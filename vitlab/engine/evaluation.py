@@ -1,7 +1,7 @@
 """Evaluation: every picture once, and what follows from the logits."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitlab.data.dataset import Part
-from vitlab.data.prepared import Normalise, unit
+from vitlab.data.prepared import unit
 from vitlab.engine.modes import in_evaluation
 from vitlab.errors import BadInput
 from vitlab.experiment import Testing
@@ -96,13 +96,17 @@ def counted(pictures: int, testing: Testing) -> int:
 
 def batches(part: Part, testing: Testing) -> Iterator[tuple[Tensor, Tensor]]:
     """The pictures and labels of a part as they are read, the last and partial batch unless it is to be dropped."""
-    count = counted(len(part), testing)
-    return zip(part.pictures[:count].split(testing.at_once), part.labels[:count].split(testing.at_once), strict=True)
+    read = part.pick(slice(counted(len(part), testing)))
+    return zip(read.pictures.split(testing.at_once), read.labels.split(testing.at_once), strict=True)
 
 
 @torch.inference_mode()
 def evaluate_part(
-    model: Network, part: Part, normalise: Normalise, bfloat16: bool, testing: Testing | None = None
+    model: Network,
+    part: Part,
+    normalise: Callable[[Tensor], Tensor],
+    bfloat16: bool,
+    testing: Testing | None = None,
 ) -> Evaluation:
     """Logits of every picture of a part that is read."""
     device = part.pictures.device

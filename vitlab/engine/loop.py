@@ -63,7 +63,8 @@ class Loop:
         self.chance = Chance(device)
         self.batch = min(experiment.training.batch, len(self.data.train))
         share = team.share(self.batch, device)
-        self.own = slice(None) if share is None else share.places  # this process's pictures of a batch
+        kept = self.data.train.kept
+        self.own = slice(None) if share is None else share.places.to(kept)  # this process's pictures of a batch
         self.seen = self.batch if share is None else len(share.places)
         steps_per_epoch = len(self.data.train) // self.batch
         steps = experiment.training.epochs * steps_per_epoch
@@ -133,18 +134,14 @@ class Loop:
         """The accuracy of the mean of a picture's logits and its mirror image's, where it is asked for."""
         if not self.experiment.testing.mirror:
             return {}
-        test = self.data.test
-        other = self.evaluate(Part(test.pictures.flip(-1), test.labels), self.experiment.testing)
+        other = self.evaluate(self.data.test, self.experiment.testing, lambda unit: self.normalise(unit.flip(-1)))
         return {"mirrored_accuracy": Evaluation((result.logits + other.logits) / 2, result.labels).accuracy}
 
-    def evaluate(self, part: Part, testing: Testing) -> Evaluation:
+    def evaluate(self, part: Part, testing: Testing, change: Callable[[Tensor], Tensor] | None = None) -> Evaluation:
         """Logits of every picture of a part that is read, each by one of the processes."""
         count = counted(len(part), testing)
-        own = self.team.part(count)
-        mine = Part(part.pictures[own], part.labels[own])
-        found = evaluate_part(
-            self.session.evaluated, mine, self.normalise, self.bfloat16, replace(testing, drop_last=False)
-        )
+        mine, change = part.pick(self.team.part(count)), change or self.normalise
+        found = evaluate_part(self.session.evaluated, mine, change, self.bfloat16, replace(testing, drop_last=False))
         return Evaluation(self.team.join(found.logits, count), part.labels[:count].cpu())
 
     def train_epoch(self, asked: Callable[[], bool]) -> None:
@@ -155,7 +152,7 @@ class Loop:
         order = torch.from_numpy(
             np.random.default_rng([self.experiment.seed, 0, epoch]).permutation(len(self.data.train))
         )
-        batches = order.to(self.device).split(self.batch)
+        batches = order.to(self.data.train.kept).split(self.batch)
         for place in range(session.step % session.steps_per_epoch, session.steps_per_epoch):
             self.train_step(batches[place][self.own])
             session.seconds = before + time.monotonic() - started
@@ -188,12 +185,13 @@ class Loop:
         session, train = self.session, self.data.train
         self.chance.start(self.experiment.seed, 1, session.step)
         session.set_rate()
-        turn = self.first_turn[chosen] ^ bool(session.epoch % 2) if self.first_turn is not None else None
+        here = chosen.to(self.device, non_blocking=True)
+        turn = self.first_turn[here] ^ bool(session.epoch % 2) if self.first_turn is not None else None
 
         def change(pictures: Tensor) -> Tensor:
             return self.normalise(self.experiment.augment(pictures, self.chance.device, turn))
 
-        pictures, labels, done = unit(train.pictures[chosen]), train.labels[chosen], session.step / session.steps
+        pictures, labels, done = unit(train.pictures[chosen]), train.labels[here], session.step / session.steps
         self.learn(*session.learner.batch(pictures, labels, change, self.chance, done))
         session.advance()
 

@@ -8,12 +8,15 @@ from torch import Tensor, nn
 
 from vitlab.data.dataset import Part, all_over
 from vitlab.data.prepared import Normalise, Prepared, unit
+from vitlab.data.rows import Pictures
 from vitlab.engine.modes import in_evaluation
 from vitlab.model import Network, VisionTransformer
 
 NEIGHBOURS, WARMTH = 20, 0.07  # as Caron et al. (2021) take them
 DECAYS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 GLANCE = 5_000, 1_000  # pictures to learn from, and to ask about, where an estimate is enough
+PIXELS = 60_000, 10_000  # the same, where pixels are compared, each with each
+FLOATS = 2**26  # numbers of a bank in use at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +29,7 @@ class Reader:
     at_once: int
 
     @torch.inference_mode()
-    def __call__(self, pictures: Tensor) -> Tensor:
+    def __call__(self, pictures: Pictures) -> Tensor:
         found = []
         with in_evaluation(self.network):
             for some in pictures.split(self.at_once):
@@ -35,14 +38,28 @@ class Reader:
         return torch.cat(found)
 
 
-def nearest(bank: Tensor, labels: Tensor, asked: Tensor, classes: int, neighbours: int = NEIGHBOURS) -> Tensor:
-    """Guesses (n,) for features `asked` (n, d): the class of the largest Σ exp(cos / 0.07) over the 20 nearest."""
-    bank, guesses = F.normalize(bank, dim=-1), []
-    for some in F.normalize(asked, dim=-1).split(1_000):
-        near, places = (some @ bank.mT).topk(min(neighbours, len(bank)), dim=-1)
+def nearest(bank: Pictures, labels: Tensor, asked: Pictures, classes: int, neighbours: int = NEIGHBOURS) -> Tensor:
+    """Guesses (n,) for features `asked` (n, d): the class of the largest Σ exp(cos / 0.07) over the 20 nearest.
+
+    Both may also be pictures, whose pixels are their features.
+    """
+    guesses, step = [], max(FLOATS // max(bank.shape[1:].numel(), 1), 1)
+    for some in map(directions, asked.split(min(step, 1_000))):
+        near, places = some.new_empty(len(some), 0), labels.new_empty(len(some), 0)
+        for start, known in zip(range(0, max(len(bank), 1), step), bank.split(step), strict=True):
+            cosines = torch.cat([near, some @ directions(known).mT], dim=-1)
+            known_places = torch.arange(start, start + len(known), device=places.device)
+            both = torch.cat([places, known_places.expand(len(some), -1)], dim=-1)
+            near, best = cosines.topk(min(neighbours, cosines.shape[-1]), dim=-1)
+            places = both.gather(1, best)
         votes = torch.zeros(len(some), classes, device=some.device)
         guesses.append(votes.scatter_add_(1, labels[places], (near / WARMTH).exp()).argmax(dim=-1))
     return torch.cat(guesses)
+
+
+def directions(found: Tensor) -> Tensor:
+    """Features, or the pixels of uint8 pictures, as vectors of length 1."""
+    return F.normalize(unit(found).flatten(1) if found.dtype == torch.uint8 else found, dim=-1)
 
 
 def share(guesses: Tensor, labels: Tensor) -> float:
@@ -58,8 +75,7 @@ def glance(read: Reader, data: Prepared) -> float:
 
 def some(part: Part, most: int) -> Part:
     """At most so many pictures of a part."""
-    places = all_over(len(part), most).to(part.labels.device)
-    return Part(part.pictures[places], part.labels[places])
+    return part.pick(all_over(len(part), most))
 
 
 def probe(
@@ -112,6 +128,6 @@ def give_head(network: VisionTransformer, read: Reader, data: Prepared) -> dict[
         network.head.logits.weight.copy_(weight)
         network.head.logits.bias.copy_(bias)
     knn = share(nearest(known, data.train.labels, asked, classes), data.test.labels)
-    pixels = [unit(part.pictures).flatten(1) for part in (data.train, data.test)]
-    raw = share(nearest(pixels[0], data.train.labels, pixels[1], classes), data.test.labels)
+    pixels, shown = (some(part, most) for part, most in zip((data.train, data.test), PIXELS, strict=True))
+    raw = share(nearest(pixels.pictures, pixels.labels, shown.pictures, classes), shown.labels)
     return {"knn_accuracy": knn, "pixels_knn_accuracy": raw, "probe_decay": decay}

@@ -13,6 +13,7 @@ from rich.table import Table
 from vitlab.console import plain_table
 from vitlab.data.dataset import take
 from vitlab.data.prepared import Normalise, Prepared
+from vitlab.data.rows import Pictures
 from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.loop import use_bfloat16
 from vitlab.engine.probe import Reader, probe
@@ -90,7 +91,7 @@ class Study:
         network = self.run.model().to(self.where)
         read = Reader(network, Normalise(self.run.card, self.where), bfloat16, self.base.testing.at_once)
 
-        def features(pictures: torch.Tensor) -> torch.Tensor:
+        def features(pictures: Pictures) -> torch.Tensor:
             return read(pictures.to(self.where)).clone()
 
         held_out = (features(data.validation.pictures), data.validation.labels.to(self.where))

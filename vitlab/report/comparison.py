@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
+from vitlab.data.rows import Pictures
 from vitlab.report import (
     comparison_accuracy,
     comparison_classes,
@@ -23,7 +23,7 @@ from vitlab.report.template import fill, script
 
 
 def render(
-    runs: Sequence[Compared], pictures: Tensor, commands: Sequence[tuple[str, str]], device: torch.device
+    runs: Sequence[Compared], pictures: Pictures, commands: Sequence[tuple[str, str]], device: torch.device
 ) -> str:
     """The whole page; `pictures` (n, c, y, x) are the first run's test part."""
     alike = [run for run in runs if not why_not_paired(runs[0], run)]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vitlab.data.prepared import Normalise, unit
+from vitlab.data.rows import Pictures
 from vitlab.errors import BadInput
 from vitlab.look import Inside, heat, inside
 from vitlab.look.colours import Scale, overlay
@@ -58,7 +59,7 @@ class Maps:
     left_out: tuple[tuple[Compared, str], ...]  # and why
 
 
-def gather(runs: Sequence[Compared], test: Tensor, device: torch.device) -> Maps | None:
+def gather(runs: Sequence[Compared], test: Pictures, device: torch.device) -> Maps | None:
     """Look at one test picture of each of the first classes with every run; nothing where no run has maps."""
     labels = runs[0].evaluation.labels
     chosen = runs[0].evaluation.first_of_each_class(SHOWN)

@@ -7,6 +7,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from vitlab.data.rows import Rows
 from vitlab.report import pictures
 from vitlab.report.comparison_runs import Compared
 
@@ -46,7 +47,7 @@ class Pictures:
     misses: int
 
 
-def gather(runs: Sequence[Compared], shown: Tensor) -> Pictures:
+def gather(runs: Sequence[Compared], shown: Tensor | Rows) -> Pictures:
     """Choose from the test pictures (n, c, y, x) that all of these runs read."""
     labels = runs[0].evaluation.labels
     guesses = torch.stack([run.evaluation.guesses for run in runs])
@@ -81,7 +82,7 @@ def _highest(scores: Tensor, among: Tensor) -> list[int]:
     return places[scores[places].argsort(descending=True, stable=True)].tolist()
 
 
-def _card(runs: Sequence[Compared], shown: Tensor, index: int) -> Card:
+def _card(runs: Sequence[Compared], shown: Tensor | Rows, index: int) -> Card:
     picture = shown[index].numpy()
     truth = int(runs[0].evaluation.labels[index])
     answers = []

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vitlab.data.dataset import all_over
 from vitlab.data.prepared import Normalise, Prepared, unit
+from vitlab.data.rows import Pictures
 from vitlab.engine.cost import flops
 from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run
@@ -85,7 +86,7 @@ def facts(run: Run, network: Network) -> dict[str, str]:
     }
 
 
-def mistakes(evaluation: Evaluation, pictures: Tensor) -> list[Mistake]:
+def mistakes(evaluation: Evaluation, pictures: Pictures) -> list[Mistake]:
     """The wrong answers that cost most."""
     wrong = (evaluation.guesses != evaluation.labels).nonzero().flatten()
     worst = wrong[evaluation.losses[wrong].argsort(descending=True)][:MISTAKES].tolist()

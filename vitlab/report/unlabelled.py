@@ -6,6 +6,7 @@ from torch import Tensor
 
 from vitlab.data.dataset import Part, all_over
 from vitlab.data.prepared import Normalise, Prepared, unit
+from vitlab.data.rows import Pictures
 from vitlab.engine.probe import Reader
 from vitlab.engine.run import Run, load_weights
 from vitlab.engine.storage import read_tensors
@@ -40,7 +41,7 @@ def gather(run: Run, prepared: Prepared, network: Network, device: torch.device)
         restored=restored,
         neighbours=neighbours(read, prepared.train, known, part),
         searched=(len(known), len(prepared.train)),
-        points=tsne(features(read, part.pictures[mapped])).double().numpy(),
+        points=tsne(features(read, part.pick(mapped).pictures)).double().numpy(),
         indices=mapped.numpy(),
         labels=part.labels[mapped].numpy(),
     )
@@ -53,7 +54,7 @@ def chosen(part: Part, most: int) -> list[int]:
     return [*first, *others][:most]
 
 
-def features(read: Reader, pictures: Tensor) -> Tensor:
+def features(read: Reader, pictures: Pictures) -> Tensor:
     return read(pictures.to(read.normalise.mean.device)).cpu() if len(pictures) else torch.zeros(0, 1)
 
 
@@ -91,7 +92,7 @@ def neighbours(read: Reader, train: Part, known: Tensor, part: Part) -> list[Nei
     places = chosen(part, ASKED)
     if not places:
         return []
-    cosines, near = alike(features(read, train.pictures[known]), features(read, part.pictures[places]), NEAR)
+    cosines, near = alike(features(read, train.pick(known).pictures), features(read, part.pictures[places]), NEAR)
     found = []
     for place, row, cosine in zip(places, known[near].tolist(), cosines.tolist(), strict=True):
         like = [
