@@ -9,7 +9,7 @@ RUNS ?= runs
 run: .venv/core
 	$(BIN)/vitlab train digits --runs $(RUNS)
 
-test: .venv/bench lint
+test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 lint: .venv/dev
@@ -17,7 +17,7 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/bench
+bench: .venv/dev
 	$(BIN)/vitlab bench
 
 .venv/python:
@@ -30,15 +30,10 @@ bench: .venv/bench
 	touch $@
 
 # torchvision's wheel does not import beside a CPU torch; timm needs only its name, so it comes without dependencies.
-.venv/dev: .venv/core
-	$(PIP) --editable .[dev,study]
-	$(PIP) --no-deps timm torchvision lightly
-	touch $@
-
-.venv/bench: .venv/dev
-	$(PIP) --editable .[bench]
-	$(PIP) --no-deps transformers vit-pytorch
-	touch $@
+.venv/dev: .venv/python pyproject.toml constraints.txt
+	$(PIP) --editable .[dev,study,bench]
+	$(PIP) --no-deps timm torchvision lightly transformers vit-pytorch
+	touch .venv/core $@
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

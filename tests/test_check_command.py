@@ -102,9 +102,9 @@ def test_a_folder_of_submissions_makes_one_table(program, folder, environment, t
     assert "https://" not in page
 
 
-def test_the_report_of_one_model(program, environment, tmp_path):
+def test_the_report_of_one_model(vitlab, environment, tmp_path):
     (tmp_path / "mine.py").write_text(SUBMISSIONS["softmax.py"], encoding="utf-8")
-    done = program("check", "mine.py:ViT", "--html", "mine.html", status=1)
+    done = vitlab("check", "mine.py:ViT", "--html", "mine.html", status=1)
     assert "mine.py:ViT · 1×28×28 → 10 classes" in done.stdout
     assert "✗ output" in done.stdout
     assert "cannot fall below 1.46" in " ".join(done.stdout.split())
@@ -114,28 +114,28 @@ def test_the_report_of_one_model(program, environment, tmp_path):
     assert page.count("<img ") >= 1
 
 
-def test_a_sound_model_is_told_so(program, environment, tmp_path):
+def test_a_sound_model_is_told_so(vitlab, environment, tmp_path):
     (tmp_path / "mine.py").write_text(SOUND, encoding="utf-8")
-    done = program("check", "mine.py", "--only", "reach", "neighbours")
+    done = vitlab("check", "mine.py", "--only", "reach", "neighbours")
     assert "no mistakes found, 2 fine" in done.stdout
 
 
-def test_arguments_and_shape_are_given_to_the_model(program, environment, tmp_path):
+def test_arguments_and_shape_are_given_to_the_model(vitlab, environment, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import mistaken\ndef build(batch_first):\n    return mistaken.BatchFirst(batch_first)\n",
         encoding="utf-8",
     )
     only = ("--only", "neighbours", "--shape", "1x28x28")
-    assert "no mistakes" in program("check", "mine.py:build(batch_first=True)", *only).stdout
-    assert "✗ neighbours" in program("check", "mine.py", "--model", "build(batch_first=False)", *only, status=1).stdout
+    assert "no mistakes" in vitlab("check", "mine.py:build(batch_first=True)", *only).stdout
+    assert "✗ neighbours" in vitlab("check", "mine.py", "--model", "build(batch_first=False)", *only, status=1).stdout
 
 
-def test_a_run_and_a_librarys_model_are_checked_by_name(program, trained):
-    done = program("check", str(trained), "--only", "reach", "every-picture")
+def test_a_run_and_a_librarys_model_are_checked_by_name(vitlab, trained):
+    done = vitlab("check", str(trained), "--only", "reach", "every-picture")
     assert "all 2,000 test pictures are seen" not in done.stdout  # what is fine is named, not told
     assert "2 fine" in done.stdout
     small = "timm:vit_tiny_patch16_224(img_size=32,patch_size=8,depth=2,num_classes=10)"
-    assert "2 fine" in program("check", small, "--only", "reach", "positions").stdout
+    assert "2 fine" in vitlab("check", small, "--only", "reach", "positions").stdout
 
 
 LOADERS = """
@@ -154,10 +154,10 @@ model = Sound()
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_the_loaders_of_a_file_are_looked_at(program, environment, tmp_path, held):
+def test_the_loaders_of_a_file_are_looked_at(vitlab, environment, tmp_path, held):
     (tmp_path / "mine.py").write_text(LOADERS + "train_loader, test_loader = data()\n" * held, encoding="utf-8")
     words = () if held else ("--loaders", "data")
-    done = program("check", "mine.py", *words, "--skip", "overfit", "export", status=1)
+    done = vitlab("check", "mine.py", *words, "--skip", "overfit", "export", status=1)
     assert "✗ every-picture" in done.stdout
     assert "32 of 33 test pictures are seen" in done.stdout
     assert "1 mistake, 15 fine" in done.stdout
