@@ -1,6 +1,7 @@
 """Several processes train one run as one process would: the same pictures, draws and losses, whoever dies."""
 
 import copy
+import json
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from vitlab.model.attention import Softmax
 from vitlab.model.tokens import ConvPatches
 from vitlab.objectives import Dino, Mae, Supervised
 from vitlab.objectives.dino import Distillation
+from vitlab.settings import to_json
 
 HERE = torch.device("cpu")
 TEAMS = [(8, 2), (9, 2), (13, 3), (12, 5), (64, 7)]
@@ -52,6 +54,20 @@ def test_a_batch_is_shared_without_gaps_or_repeats_and_mirrors_stay_together(bat
     counts = [len(share.places) for share in found]
     assert max(counts) - min(counts) <= 3
     assert min(counts) >= 2
+
+
+def test_after_a_restart_the_same_call_goes_on_with_the_run_of_the_same_experiment(tmp_path: Path) -> None:
+    """A program may train several; and runs of other calls lie beside them."""
+    first, second = (vitlab.override(vitlab.recipe("digits"), [f"seed={seed}"]) for seed in (0, 1))
+    before, after = Team(job="mine"), Team(job="mine", again=True)
+    for name, experiment, job in (("a", second, "another"), ("b", first, "mine"), ("c", second, "mine")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "environment.json").write_text(json.dumps({"job": job}))
+        (tmp_path / name / "experiment.json").write_text(json.dumps(to_json(experiment)))
+    assert before.begun(tmp_path, first) is None
+    found = [after.begun(tmp_path, experiment) for experiment in (first, second)]
+    assert [run and run.name for run in found] == ["b", "c"]
+    assert Team(job="third", again=True).begun(tmp_path, first) is None
 
 
 def test_a_batch_too_small_to_be_shared_is_refused() -> None:

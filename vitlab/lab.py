@@ -57,7 +57,7 @@ def train(
     where, team = find_device(device), the_team()
     prepared = load_data(chosen, data)
     check_that_it_builds(chosen, prepared.card, start)  # what clashes is refused before there is a folder
-    run = team.begun(Path(runs)) if team.leads else None
+    run = team.begun(Path(runs), chosen) if team.leads else None
     if team.leads and run is None:
         run = claim_run(Path(runs), wanted, exact=name is not None)
         with run.hold():

@@ -22,8 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vitlab.chance import Share
 from vitlab.engine.run import Run
-from vitlab.engine.storage import read_json
 from vitlab.errors import BadInput
+from vitlab.experiment import Experiment
 
 LOST = re.compile("gloo|nccl|connection (closed|reset|refused)", re.IGNORECASE)  # in what a broken meeting raises
 SENT = ("experiment.json", "data.json", "environment.json", "start.safetensors", "checkpoint.safetensors")
@@ -77,13 +77,11 @@ class Team:
             return slice(count)
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
-    def begun(self, runs: Path) -> Run | None:
-        """The run in this folder that the same call of torchrun began before one of its processes died."""
-        if self.again:
-            for path in sorted(runs.glob("*/environment.json")):
-                if read_json(path).get("job") == self.job and (path.parent / "experiment.json").exists():
-                    return Run(path.parent)
-        return None
+    def begun(self, runs: Path, experiment: Experiment) -> Run | None:
+        """The run of this experiment that the same call of torchrun began before one of its processes died."""
+        begun = sorted(path.parent for path in runs.glob("*/experiment.json")) if self.again else []
+        own = [run for run in map(Run, begun) if run.environment.get("job") == self.job]
+        return next((run for run in own if run.experiment == experiment), None)
 
     def agree(self, *wishes: bool) -> list[bool]:
         """For each wish, whether any process has it."""
