@@ -236,7 +236,7 @@ def test_every_experiment_of_a_report_states_what_its_record_says(name):
 def check_stated(stated: str, runs: list[dict]) -> None:
     words = " ".join(stated.split())
     assert f"{100 * mean(run['test_accuracy'] for run in runs):.2f} %" in words
-    assert f"{len(runs)} seeds" in words
+    assert ("one seed" if len(runs) == 1 else f"{len(runs)} seeds") in words
 
 
 def test_the_reports_page_is_what_the_records_say(tmp_path):

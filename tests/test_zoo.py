@@ -18,7 +18,7 @@ from vitlab.settings import to_json
 
 HERE = Path(__file__).resolve().parent
 MOST = {"cifar10": 15_000_000, "mnist": 1_000_000}  # bytes
-RECIPE = {"cifar10": "cifar10-fast"}
+RECIPE = {"cifar10": "cifar10-fast", "mnist": "mnist-best"}
 FROG = str(HERE.parent / "docs/frog.png")
 
 
@@ -44,10 +44,11 @@ def test_a_shipped_model_is_small_and_one_of_its_recipes_record(name: str) -> No
     assert run.evaluation.count == run.card.test == 10_000
 
 
-def test_the_shipped_weights_give_the_shipped_answers_on_cifar10() -> None:
+@pytest.mark.parametrize("name", zoo())
+def test_the_shipped_weights_give_the_shipped_answers(name: str) -> None:
     """The first 200 test pictures; the stated accuracy is that of these answers over all 10,000."""
-    run = vitlab.open_run("cifar10")
-    pictures = torch.from_numpy(np.load(HERE / "data/cifar10-first-200.npz")["pictures"])
+    run = vitlab.open_run(name)
+    pictures = torch.from_numpy(np.load(HERE / f"data/{name}-first-200.npz")["pictures"])
     with torch.inference_mode():
         logits = run.model().logits(Normalise(run.card, torch.device("cpu"))(unit(pictures)))
     stated = run.evaluation
@@ -89,7 +90,7 @@ def test_a_folder_of_the_same_name_comes_first(tmp_path: Path, monkeypatch: pyte
 def test_a_shipped_model_is_not_resumed_and_a_wrong_name_lists_the_right_ones() -> None:
     with pytest.raises(BadInput, match=r"cifar10 comes trained with vitlab; .* 'vitlab finetune cifar10'"):
         vitlab.resume("cifar10")
-    with pytest.raises(BadInput, match=r"no run at cifer10.* come with vitlab are cifar10"):
+    with pytest.raises(BadInput, match=r"no run at cifer10.* come with vitlab are cifar10, mnist"):
         vitlab.open_run("cifer10")
 
 
