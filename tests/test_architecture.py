@@ -26,6 +26,7 @@ LAYERS = [
     {"look"},
     {"report"},
     {"reproduce"},
+    {"own"},
     {"recipes"},
     {"lab", "printed", "arguments"},
     {"study", "pretrain", "bench", "check", "transfer", "export", "page", "reproduce.workers", "reproduce.runs"},

@@ -25,8 +25,9 @@ from vitlab.engine.run import open_run, zoo
 from vitlab.engine.team import place
 from vitlab.errors import BadInput, choose
 from vitlab.look.words import describe_look, describe_trust
+from vitlab.own import choices, is_own
 from vitlab.pretrain.command import finetune, labels, pretrain
-from vitlab.printed import Count, Device, Folder, RunName, announce, out, show_accuracy, show_result
+from vitlab.printed import Count, Device, Folder, RunName, announce, out, show_accuracy, show_choices, show_result
 from vitlab.report.comparison_accuracy import summary
 from vitlab.report.comparison_runs import compared
 from vitlab.report.gather import LOOKS
@@ -52,7 +53,8 @@ def train(
     """Train a recipe, and leave a run folder with weights, metrics and report.
 
     Args:
-        recipe: A recipe, such as digits, or a configuration file, such as runs/digits/experiment.json.
+        recipe: A recipe, such as digits; your own pictures as folder:PATH, with a folder for each class, or npz:FILE;
+            or a configuration file, such as runs/digits/experiment.json.
         settings: Changes to it, such as epochs=5 attention=linformer; 'vitlab settings' lists them all.
         name: Name of the run; left out, the recipe's, with a number if that is taken.
         runs: Folder of the runs.
@@ -60,6 +62,8 @@ def train(
         device: auto, cpu or cuda.
         quiet: Print only the result.
     """
+    if is_own(recipe) and not quiet:
+        show_choices(choices(recipe))
     started = lab.train(recipe, *settings, name=name, runs=runs, data=data, device=device, quiet=quiet, begun=announce)
     show_result(started)
 

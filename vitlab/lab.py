@@ -24,7 +24,7 @@ from vitlab.look.shown import Look
 from vitlab.look.shown import look as look_at
 from vitlab.model import MultiScaleTransformer, Network, Shape, VisionTransformer
 from vitlab.objectives import Dino, Supervised
-from vitlab.recipes import recipe
+from vitlab.recipes import recipe, run_name
 from vitlab.report import comparison, explorer
 from vitlab.report.comparison_runs import compared
 from vitlab.report.content import Insight
@@ -50,7 +50,7 @@ def train(
     The folder is `name`, or else the recipe's name or `otherwise`, with a number if that is taken. The first weights
     are those of the run `start`, if there is one, all but the logits'.
     """
-    wanted = name or (Path(experiment).stem if isinstance(experiment, str) else otherwise)
+    wanted = name or (run_name(experiment) if isinstance(experiment, str) else otherwise)
     if Path(wanted).name != wanted or wanted.startswith("."):
         raise BadInput(f"'{wanted}' is no name for a run: use letters, digits, - and _")
     chosen = override(recipe(experiment) if isinstance(experiment, str) else experiment, list(overrides))

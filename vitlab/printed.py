@@ -1,18 +1,29 @@
 """What the verbs take and print: kinds of arguments, and a run in a few lines."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from vitlab.console import terminal
+from vitlab.console import plain_table, terminal
 from vitlab.engine.run import Run
+from vitlab.own import Choice
 
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Count = Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
 Device = Annotated[str, tyro.conf.arg(metavar="DEVICE")]
 out = terminal()
+
+
+def show_choices(choices: Sequence[Choice]) -> None:
+    """What was chosen for the user's own pictures, and why."""
+    out.print("Chosen for these pictures; a setting=value after them chooses otherwise:", markup=False)
+    table = plain_table("settings", "because")
+    for choice in choices:
+        table.add_row(" ".join(choice.settings), choice.reason)
+    out.print(table, markup=False)
 
 
 def announce(run: Run) -> None:

@@ -1,5 +1,6 @@
 """Pictures and labels from a NumPy .npz file, never unpickled."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from vitlab.data.dataset import DataSet, Part, split_test
+from vitlab.data.survey import Survey
 from vitlab.data.words import one_line
 from vitlab.errors import BadInput
 
@@ -52,6 +54,14 @@ class Arrays:
             train, test, held = split_test(train, self.test, classes)
             notes += held
         return DataSet(path.stem, classes, train, test, tuple(dict.fromkeys(notes)))
+
+    def survey(self, folder: Path) -> Survey:
+        """Count the pictures; they stay as large as they are."""
+        data = self.load(folder)
+        channels, height, width = data.train.pictures.shape[1:]
+        counts = data.train.labels.bincount(minlength=len(data.classes)).tolist()
+        sizes = Counter({(height, width): len(data.train)})
+        return Survey(tuple(counts), len(data.test), sizes, channels, False)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

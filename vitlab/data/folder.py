@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,9 @@ from vitlab.data.dataset import DataSet, Part, split_test
 from vitlab.data.mapped import Index, Noted, Writer, map_once, open_mapped, size_of
 from vitlab.data.pictures import is_picture, silent_pillow
 from vitlab.data.places import MADE, OnDisk
-from vitlab.data.reading import Reading, begin, named
+from vitlab.data.reading import Reading, begin, choose_channels, named, read_headers
 from vitlab.data.rows import Pictures, Rows
+from vitlab.data.survey import Survey
 from vitlab.data.words import counted, shown
 from vitlab.errors import BadInput
 
@@ -64,6 +66,21 @@ class Folder:
         if isinstance(pictures, Rows):
             notes.append(f"{counted(len(pictures), 'picture')} on disk, not in memory: {shown(file)}")
         return DataSet(shown(source.title), index.classes, train, test, tuple(notes))
+
+    def survey(self, folder: Path) -> Survey:
+        """Count the pictures and read their headers alone; the data folder is not looked at."""
+        source = existing(self.path)
+        listed = list_pictures(source.root())
+        with silent_pillow():
+            headers, failed = read_headers(source, listed.files, self.unreadable)
+        counts = Counter(label for file, label in listed.labels.items() if file not in failed)
+        sizes: Counter[tuple[int, int]] = Counter()
+        for header, count in headers.items():
+            sizes[header.height, header.width] += count
+        return Survey(
+            tuple(counts[label] for label in range(len(listed.classes))),
+            sum(file not in failed for file in listed.tests), sizes, choose_channels(headers, self.channels)[0], True,
+        )  # fmt: skip
 
     def fits(self, size: int) -> bool:
         return size <= self.memory * 1e9

@@ -59,6 +59,17 @@ def begin(
     unreadable: Literal["refuse", "skip"],
 ) -> Reading:
     """Read the headers, and decide on a size and on the channels where they are left open."""
+    headers, failed = read_headers(source, files, unreadable)
+    files = [file for file in files if file not in failed]
+    (height, width), notes = _choose_size(headers, size)
+    channels, more = choose_channels(headers, channels)
+    return Reading(source, files, (len(files), channels, height, width), unreadable, (*notes, *more), failed)
+
+
+def read_headers(
+    source: OnDisk | Archive, files: list[str], unreadable: Literal["refuse", "skip"]
+) -> tuple[Counter[Header], dict[str, str]]:
+    """What the files say of themselves, and those that cannot be read, with the reason."""
     headers: Counter[Header] = Counter()
     failed: dict[str, str] = {}
     for _, header in in_threads(read_header, source.contents(files), failed):
@@ -66,10 +77,7 @@ def begin(
     refuse(failed, unreadable)
     if not headers:
         raise BadInput(f"no picture can be read: {named(failed)}")
-    files = [file for file in files if file not in failed]
-    (height, width), notes = _choose_size(headers, size)
-    channels, more = _choose_channels(headers, channels)
-    return Reading(source, files, (len(files), channels, height, width), unreadable, (*notes, *more), failed)
+    return headers, failed
 
 
 def in_threads(
@@ -119,7 +127,7 @@ def _choose_size(headers: Counter[Header], size: tuple[int, int] | None) -> tupl
     return size, [f"{origin} scaled to cover {size[0]}×{size[1]} and cropped at the centre"]
 
 
-def _choose_channels(headers: Counter[Header], channels: int) -> tuple[int, list[str]]:
+def choose_channels(headers: Counter[Header], channels: int) -> tuple[int, list[str]]:
     grey = sum(header.grey for header in headers.elements())
     transparent = sum(header.transparent for header in headers.elements())
     notes = []

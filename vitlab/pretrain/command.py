@@ -39,7 +39,7 @@ def pretrain(
     words = settings if chosen in recipes.names() else (f"objective={how}", *settings)
     known = chosen if chosen in recipes.names() else recipe
     started = lab.train(
-        recipes.recipe(known), *words, name=name, otherwise=f"{Path(recipe).stem}-{how}",
+        recipes.recipe(known), *words, name=name, otherwise=f"{recipes.run_name(recipe)}-{how}",
         runs=runs, data=data, device=device, quiet=quiet, begun=announce,
     )  # fmt: skip
     show_result(started)

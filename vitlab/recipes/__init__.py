@@ -8,6 +8,7 @@ from types import ModuleType
 from vitlab.engine.storage import read_json
 from vitlab.errors import choose
 from vitlab.experiment import Experiment
+from vitlab.own import experiment, is_own, own_name
 from vitlab.reproduce.plan import Reproduction
 from vitlab.settings import from_json
 
@@ -34,8 +35,15 @@ def reproductions() -> dict[str, Reproduction]:
     return dict(sorted(found.items(), key=lambda item: (item[1].report, item[1].place)))
 
 
+def run_name(name: str) -> str:
+    """What a run of a recipe is called, where nobody says."""
+    return own_name(name) if is_own(name) else Path(name).stem
+
+
 def recipe(name: str) -> Experiment:
-    """A recipe by name, or the configuration in a JSON file (such as a run's experiment.json)."""
+    """A recipe by name, the configuration in a JSON file (such as a run's experiment.json), or one for folder:PATH."""
+    if is_own(name):
+        return experiment(name)
     if name.endswith(".json"):
         return from_json(Experiment, read_json(Path(name)), name)
     return module(name).recipe

@@ -1,0 +1,135 @@
+"""An experiment is chosen for the user's own pictures: it fits them, and says why."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import vitlab
+from vitlab import Experiment, own, recipes
+from vitlab.cli import main
+from vitlab.data.survey import Survey
+from vitlab.errors import BadInput
+from vitlab.model import Shape
+from vitlab.settings import override
+
+SIDES = st.integers(1, 2000)
+
+
+def chosen(survey: Survey, tested: float = 0.2) -> tuple[Experiment, list[own.Choice]]:
+    found = [
+        *own.grid(survey), own.change(survey), *own.model(survey), *own.length(survey, tested), *own.remarks(survey)
+    ]  # fmt: skip
+    words = [word for choice in found for word in choice.settings]
+    return override(override(own.BASE, ["data.source=folder:x"]), words), found
+
+
+def survey_of(sizes: dict[tuple[int, int], int], channels: int = 3, classes: int = 2, tests: int = 0) -> Survey:
+    total = sum(sizes.values())
+    counts = tuple(total // classes + (place < total % classes) for place in range(classes))
+    return Survey(counts, tests, Counter(sizes), channels, True)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    sizes=st.dictionaries(st.tuples(SIDES, SIDES), st.integers(1, 500), min_size=1, max_size=4),
+    channels=st.sampled_from([1, 3]),
+    classes=st.integers(1, 5),
+)
+def test_whatever_the_pictures_are_the_model_fits_them(sizes, channels, classes):
+    experiment, found = chosen(survey_of(sizes, channels, classes))
+    size = experiment.data.source.size
+    height, width = map(int, size.split("x")) if size else next(iter(sizes))
+    assert max(height, width) <= max(own.LONGEST, 8), "no side is longer than is worth its time"
+    network = experiment.model.build(Shape(channels, height, width), max(classes, 2))
+    assert 1 <= network.layout.patches <= 2.5 * own.TOKENS
+    assert all(choice.reason and "\n" not in choice.reason for choice in found)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "size", "patch"),
+    [
+        ({(28, 28): 100}, "", 4),
+        ({(32, 32): 100}, "", 4),
+        ({(16, 16): 100}, "", 2),
+        ({(64, 64): 100}, "", 8),
+        ({(480, 640): 100}, "48x64", 8),
+        ({(480, 640): 60, (640, 480): 40}, "48x64", 8),
+        ({(30, 31): 10}, "32x32", 4),
+        ({(50, 400): 10}, "8x64", 4),
+    ],
+)
+def test_the_shape_of_pictures_is_kept_and_few_patches_are_made_of_them(sizes, size, patch):
+    experiment, _ = chosen(survey_of(sizes))
+    assert (experiment.data.source.size, experiment.model.tokens.patch) == (size, patch)
+
+
+def test_more_pictures_are_shown_less_often_to_a_larger_model():
+    shown = []
+    for count in (40, 400, 4_000, 40_000):
+        experiment, _ = chosen(survey_of({(32, 32): count}))
+        learned = count * 0.8 * (1 - experiment.data.validation)
+        shown.append((experiment.training.epochs, experiment.training.batch, experiment.model.width))
+        assert experiment.training.batch <= learned
+    assert shown == [(200, 16, 96), (200, 32, 96), (52, 64, 96), (5, 64, 192)]
+    assert chosen(survey_of({(32, 32): 40}))[0].data.validation == 0
+
+
+def test_grey_pictures_are_not_mirrored():
+    grey, colour = (chosen(survey_of({(32, 32): 100}, channels))[0].augment for channels in (1, 3))
+    assert (grey.flip, grey.trivial, grey.rotate) == (False, False, 10)
+    assert (colour.flip, colour.trivial, colour.crop) == (True, True, 4)
+
+
+def test_uneven_and_small_classes_are_remarked_on():
+    _, found = chosen(Survey((90, 10), 0, Counter({(32, 32): 100}), 3, True))
+    assert [choice.reason for choice in found if not choice.settings] == [
+        "classes are uneven, 10 to 90 pictures: always naming the largest would be right for 90%"
+    ]
+    _, found = chosen(Survey((5, 6), 0, Counter({(32, 32): 11}), 3, True))
+    assert "6 pictures a class are few" in found[-1].reason
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Two kinds of noise, dark and light, of two sizes, and one file that is no picture."""
+    random = np.random.default_rng(0)
+    for label, low in (("dark", 0), ("light", 128)):
+        (tmp_path / "shades" / label).mkdir(parents=True)
+        for number in range(15):
+            pixels = random.integers(low, low + 128, (12 + number % 2, 16, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "shades" / label / f"{number}.png")
+    (tmp_path / "shades/light/notes.txt").write_text("no picture")
+    return tmp_path / "shades"
+
+
+def test_a_folder_is_a_recipe(pictures, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["train", "folder:shades", "epochs=10"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "data.source.size=12x16 patch=2" in said
+    assert "2 sizes, 12×16 in the middle: scaled to cover 12×16, 48 patches of 2×2" in said
+    run = vitlab.open_run("runs/shades")
+    assert run.result["test_accuracy"] == 1.0
+    assert (run.card.height, run.card.width, run.card.train, run.card.test) == (12, 16, 24, 6)
+    main(["settings", "folder:shades"])
+    assert "12x16" in capsys.readouterr().out
+
+
+def test_arrays_keep_their_size(tmp_path):
+    file, random = tmp_path / "small.npz", np.random.default_rng(0)
+    np.savez(file, images=random.integers(0, 255, (60, 15, 21), np.uint8), labels=np.arange(60) % 3)
+    experiment = recipes.recipe(f"npz:{file}")
+    assert (experiment.model.tokens.kind, experiment.model.tokens.patch) == ("conv-stem", 3)
+    assert recipes.run_name(f"npz:{file}") == "small"
+
+
+def test_what_is_not_there_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="nothing does not exist"):
+        recipes.recipe(f"folder:{tmp_path}/nothing")
+    with pytest.raises(BadInput, match=r"no .npz file at"):
+        recipes.recipe(f"npz:{tmp_path}/nothing.npz")

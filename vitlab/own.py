@@ -1,0 +1,146 @@
+"""An experiment for your own pictures: chosen from what they are, each choice with its reason."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from vitlab.data import Arrays, Folder, data_folder
+from vitlab.data.survey import Survey
+from vitlab.data.words import counted
+from vitlab.engine.optimisers import Muon, Schedule
+from vitlab.experiment import Experiment, Training
+from vitlab.model import ViT
+from vitlab.model.attention import Softmax
+from vitlab.model.blocks import Block
+from vitlab.model.heads import Mean
+from vitlab.model.tokens import HalvingStem
+from vitlab.objectives.supervised import Supervised
+from vitlab.settings import override
+
+OWN = {"folder": Folder, "npz": Arrays}
+LONGEST = 64  # pixels of a side; what is finer is seldom worth its time here
+TOKENS = 64  # about so many patches: enough to tell where things are, few enough for two cores
+SHOWN = 150_000  # pictures shown in all, some minutes on two cores
+UNEVEN = 3  # times as many pictures in the largest class as in the smallest
+
+BASE = Experiment(
+    model=ViT(
+        width=96,
+        depth=4,
+        tokens=HalvingStem(patch=4, channels=16),
+        attention=Softmax(heads=3, bias=False, qk_norm=True, lean=True),
+        block=Block(norm_kind="rms", shift=8, lean=True),
+        head=Mean(),
+        start="zero",
+    ),
+    objective=Supervised(label_smoothing=0.1),
+    training=Training(
+        clip=0.0, ema=0.99, graph=True, optimiser=Muon(matrix_rate=0.02, filters=True), schedule=Schedule(warmup=1)
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings as they would be typed, and why; a remark has none."""
+
+    settings: tuple[str, ...]
+    reason: str
+
+
+def is_own(name: str) -> bool:
+    """Whether a recipe's name is a place of pictures: folder:PATH or npz:FILE."""
+    return name.partition(":")[0] in OWN
+
+
+def own_name(name: str) -> str:
+    """What a run of these pictures is called."""
+    return Path(name.partition(":")[2]).resolve().name.partition(".")[0] or "pictures"
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment for the pictures at folder:PATH or npz:FILE."""
+    return override(begin(name), [word for choice in choices(name) for word in choice.settings])
+
+
+def begin(name: str) -> Experiment:
+    kind, _, path = name.partition(":")
+    return override(BASE, [f"data.source={kind}:{path}"])
+
+
+def choices(name: str) -> list[Choice]:
+    """What is chosen for these pictures, and why."""
+    source = begin(name).data.source
+    assert isinstance(source, Folder | Arrays)
+    survey = source.survey(data_folder(None))
+    return [*grid(survey), change(survey), *model(survey), *length(survey, source.test), *remarks(survey)]
+
+
+def grid(survey: Survey) -> Iterator[Choice]:
+    """A size for all pictures, and patches that divide it."""
+    height, width = (round(median(side)) for side in zip(*survey.sizes.elements(), strict=True))
+    if not survey.resized:
+        patch = nearest_patch(height, width)
+        halving = patch.bit_count() == 1 and patch > 1
+        tokens = () if halving else ("tokens=conv-stem", "tokens.channels=8")
+        yield Choice((*tokens, f"patch={patch}"), f"{height}×{width} pixels are {height * width // patch**2} patches")
+        return
+    scale = min(1, LONGEST / max(height, width))
+    patch = next(side for side in (2, 4, 8) if side == 8 or height * width * scale**2 <= 1.6 * TOKENS * side**2)
+    sides = tuple(max(round(side * scale / patch), 1) * patch for side in (height, width))
+    patches = f"{sides[0] * sides[1] // patch**2} patches of {patch}×{patch}"
+    if set(survey.sizes) == {sides}:
+        yield Choice((f"patch={patch}",), f"{height}×{width} pixels are {patches}")
+        return
+    found = (
+        f"{len(survey.sizes)} sizes, {height}×{width} in the middle" if len(survey.sizes) > 1 else f"{height}×{width}"
+    )
+    size = f"data.source.size={sides[0]}x{sides[1]}"
+    yield Choice((size, f"patch={patch}"), f"{found}: scaled to cover {sides[0]}×{sides[1]}, {patches}")
+
+
+def nearest_patch(height: int, width: int) -> int:
+    """Of the patches that divide a picture, the one that gives most nearly as many as are wanted."""
+    fits = [side for side in range(1, min(height, width) + 1) if not (height % side or width % side)]
+    return min(fits, key=lambda side: max(height * width / side**2 / TOKENS, TOKENS * side**2 / (height * width)))
+
+
+def change(survey: Survey) -> Choice:
+    """How pictures are changed while they are learned from."""
+    if survey.channels == 1:
+        slight = ("rotate=10", "translate=0.08", "augment.scale=0.1", "shear=8")
+        return Choice(slight, "grey pictures, such as signs or scans, are turned, shifted and slanted a little")
+    side = min(LONGEST, round(median(side for size in survey.sizes.elements() for side in size)))
+    reason = "colour pictures, such as photographs, are mirrored, shifted and changed; flip=no where left is not right"
+    return Choice(("flip=yes", f"crop={max(side // 8, 1)}", "trivial=yes"), reason)
+
+
+def model(survey: Survey) -> Iterator[Choice]:
+    """A larger model where there is more to learn from."""
+    if survey.total >= 20_000:
+        yield Choice(("width=192", "depth=6"), f"{survey.total:,} pictures can teach a larger model")
+
+
+def length(survey: Survey, tested: float) -> Iterator[Choice]:
+    """How long to train, in what batches, and how many pictures to hold out."""
+    left = survey.total if survey.tests else round(survey.total * (1 - tested))
+    if left < 200:
+        yield Choice(("validation=0",), f"{counted(left, 'picture')} to learn from: none to spare for choices")
+    else:
+        left = round(left * 0.9)
+    epochs = min(max(SHOWN // max(left, 1), 5), 200)
+    batch = 64 if left >= 2000 else 32 if left >= 200 else min(16, max(left // 2, 1))
+    words = (f"epochs={epochs}", f"batch={batch}", f"measure={max(epochs // 20, 1)}")
+    yield Choice(words, f"about {left:,} pictures to learn from, each shown {epochs} times, {batch} at a step")
+
+
+def remarks(survey: Survey) -> Iterator[Choice]:
+    """What to keep in mind about these pictures."""
+    classes, least, most = len(survey.counts), min(survey.counts), max(survey.counts)
+    if most > UNEVEN * least:
+        said = f"classes are uneven, {least:,} to {most:,} pictures: always naming the largest would be right for"
+        yield Choice((), f"{said} {most / survey.total:.0%}")
+    if survey.total < 20 * classes:
+        few = f"{survey.total / classes:.0f} pictures a class are few"
+        yield Choice((), f"{few}: 'vitlab finetune cifar10 data.source=folder:PATH size=32' begins with a trained one")
