@@ -67,7 +67,7 @@ def environment(tmp_path, monkeypatch):
 
 
 def test_a_folder_of_submissions_makes_one_table(program, folder, environment, tmp_path):
-    quick = ("--skip", "overfit", "export", "--seconds", "12", "--memory", "4")
+    quick = ("--skip", "overfit", "export", "--seconds", "5", "--memory", "4")
     done = program("check", "--folder", "submissions", *quick, "--json", "--html", "page.html", status=1)
     reports = {Path(report["target"]).name: report for report in json.loads(done.stdout)}
     assert reports.keys() == {*SUBMISSIONS, "model.py"}
@@ -81,12 +81,12 @@ def test_a_folder_of_submissions_makes_one_table(program, folder, environment, t
     assert mistakes["softmax.py"] == {"output"}
     assert mistakes["leaves.py"] == {"batch-sizes"}
     asleep = reports["sleeps.py"]["asked"]["batch-sizes"]["finding"]
-    assert (asleep["verdict"], asleep["measured"]) == ("unknown", "no answer within 12 s")
+    assert (asleep["verdict"], asleep["measured"]) == ("unknown", "no answer within 5 s")
     assert set(reports["sleeps.py"]["asked"]) == set(reports["sound.py"]["asked"])
     assert "status 3" in reports["leaves.py"]["asked"]["batch-sizes"]["finding"]["measured"]
     assert set(reports["leaves.py"]["asked"]) == set(reports["sound.py"]["asked"])  # the rest was asked all the same
     troubles = {
-        "trains.py": "no answer within 12 s", "exits.py": "it calls exit(3)", "dies.py": "SIGABRT",
+        "trains.py": "no answer within 5 s", "exits.py": "it calls exit(3)", "dies.py": "SIGABRT",
         "broken.py": "SyntaxError", "raises.py": "ValueError: no such patch (raises.py, line 6)",
         "wrong.py": "ValueError: odd shape",
         "asks.py": "asks for input", "eats.py": "memory", "empty.py": "defines no nn.Module",
