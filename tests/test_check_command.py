@@ -4,9 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -163,23 +160,18 @@ def test_the_loaders_of_a_file_are_looked_at(vitlab, environment, tmp_path, held
     assert "1 mistake, 15 fine" in done.stdout
 
 
-def test_interrupted_it_leaves_no_process_behind(environment, tmp_path):
+def test_interrupted_it_leaves_no_process_behind(begin, environment, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(1000)\n",
         encoding="utf-8",
     )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vitlab", "check", "mine.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    )
-    until = time.monotonic() + 60
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
-    assert (process.returncode, said) == (130, "vitlab: interrupted\n")
+    started, pid = begin("check", "mine.py"), tmp_path / "pid"
+    started.wait_for(lambda: pid.exists() and pid.read_text())
+    started.send(signal.SIGINT)
+    done = started.end()
+    assert (done.returncode, done.stderr) == (130, "vitlab: interrupted\n")
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+        os.kill(int(pid.read_text()), 0)
 
 
 @pytest.mark.parametrize(
