@@ -56,7 +56,7 @@ def run(words: str, folder: Path, status: int = 0) -> str:
         return "".join(run_here(each, folder, status) for each in words.split(" && "))
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-ec", words], cwd=folder, env=environment, capture_output=True, text=True, timeout=280, check=False
+        ["bash", "-ec", words], cwd=folder, env=environment, capture_output=True, text=True, timeout=800, check=False
     )
     assert done.returncode == status, f"{words}\n{done.stdout}{done.stderr}"
     return done.stdout
