@@ -4,12 +4,15 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUNS ?= runs
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint suite bench clean
 
 run: .venv/core
 	$(BIN)/vitlab train digits --runs $(RUNS)
 
-test: lint
+test: .venv/dev
+	$(MAKE) --no-print-directory --jobs 2 lint suite
+
+suite: .venv/dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 lint: .venv/dev

@@ -4,9 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -67,7 +64,7 @@ def environment(tmp_path, monkeypatch):
 
 
 def test_a_folder_of_submissions_makes_one_table(program, folder, environment, tmp_path):
-    quick = ("--skip", "overfit", "export", "--seconds", "12", "--memory", "4")
+    quick = ("--skip", "overfit", "export", "--seconds", "5", "--memory", "4")
     done = program("check", "--folder", "submissions", *quick, "--json", "--html", "page.html", status=1)
     reports = {Path(report["target"]).name: report for report in json.loads(done.stdout)}
     assert reports.keys() == {*SUBMISSIONS, "model.py"}
@@ -81,12 +78,12 @@ def test_a_folder_of_submissions_makes_one_table(program, folder, environment, t
     assert mistakes["softmax.py"] == {"output"}
     assert mistakes["leaves.py"] == {"batch-sizes"}
     asleep = reports["sleeps.py"]["asked"]["batch-sizes"]["finding"]
-    assert (asleep["verdict"], asleep["measured"]) == ("unknown", "no answer within 12 s")
+    assert (asleep["verdict"], asleep["measured"]) == ("unknown", "no answer within 5 s")
     assert set(reports["sleeps.py"]["asked"]) == set(reports["sound.py"]["asked"])
     assert "status 3" in reports["leaves.py"]["asked"]["batch-sizes"]["finding"]["measured"]
     assert set(reports["leaves.py"]["asked"]) == set(reports["sound.py"]["asked"])  # the rest was asked all the same
     troubles = {
-        "trains.py": "no answer within 12 s", "exits.py": "it calls exit(3)", "dies.py": "SIGABRT",
+        "trains.py": "no answer within 5 s", "exits.py": "it calls exit(3)", "dies.py": "SIGABRT",
         "broken.py": "SyntaxError", "raises.py": "ValueError: no such patch (raises.py, line 6)",
         "wrong.py": "ValueError: odd shape",
         "asks.py": "asks for input", "eats.py": "memory", "empty.py": "defines no nn.Module",
@@ -163,23 +160,18 @@ def test_the_loaders_of_a_file_are_looked_at(vitlab, environment, tmp_path, held
     assert "1 mistake, 15 fine" in done.stdout
 
 
-def test_interrupted_it_leaves_no_process_behind(environment, tmp_path):
+def test_interrupted_it_leaves_no_process_behind(begin, environment, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(1000)\n",
         encoding="utf-8",
     )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vitlab", "check", "mine.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    )
-    until = time.monotonic() + 60
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
-    assert (process.returncode, said) == (130, "vitlab: interrupted\n")
+    started, pid = begin("check", "mine.py"), tmp_path / "pid"
+    started.wait_for(lambda: pid.exists() and pid.read_text())
+    started.send(signal.SIGINT)
+    done = started.end()
+    assert (done.returncode, done.stderr) == (130, "vitlab: interrupted\n")
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+        os.kill(int(pid.read_text()), 0)
 
 
 @pytest.mark.parametrize(

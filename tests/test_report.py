@@ -7,7 +7,7 @@ import json
 import math
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from html.parser import HTMLParser
 from typing import Any
 
@@ -164,24 +164,24 @@ CASES: dict[str, dict[str, Any]] = {
     "gaps": {"epochs": GAPS},
     "nothing but NaN": {"epochs": [{"loss": math.nan, "accuracy": math.nan}] * 2},
     "a thousand epochs": {"epochs": LONG},
-    "colour": {"insight": insight(small_vit(), 3, 32, 32)},
-    "rectangular": {"insight": insight(small_vit(positions=Rotary()), 1, 20, 48)},
-    "seven channels": {"insight": insight(small_vit(positions=NoPositions()), 7, 12, 12)},
-    "large picture": {"insight": insight(small_vit(tokens=ConvPatches(28)), 3, 224, 196)},
-    "signed": {"insight": insight(small_vit(attention=Linformer(heads=2, k=3)))},
-    "deep": {"insight": insight(small_vit(depth=12, attention=Softmax(heads=8)))},
-    "one head": {"insight": insight(small_vit(attention=Uniform()))},
-    "registers": {"insight": insight(small_vit(registers=3))},
-    "several scales": {"insight": insight(small_multiscale(patches=(7, 14)))},
-    "several grids": {"insight": insight(small_vit(tokens=SeveralScales((7, 14))))},
-    "too many tokens": {"insight": insight(small_vit(tokens=ConvPatches(1)), 1, 32, 32)},
+    "colour": {"insight": partial(insight, small_vit(), 3, 32, 32)},
+    "rectangular": {"insight": partial(insight, small_vit(positions=Rotary()), 1, 20, 48)},
+    "seven channels": {"insight": partial(insight, small_vit(positions=NoPositions()), 7, 12, 12)},
+    "large picture": {"insight": partial(insight, small_vit(tokens=ConvPatches(28)), 3, 224, 196)},
+    "signed": {"insight": partial(insight, small_vit(attention=Linformer(heads=2, k=3)))},
+    "deep": {"insight": partial(insight, small_vit(depth=12, attention=Softmax(heads=8)))},
+    "one head": {"insight": partial(insight, small_vit(attention=Uniform()))},
+    "registers": {"insight": partial(insight, small_vit(registers=3))},
+    "several scales": {"insight": partial(insight, small_multiscale(patches=(7, 14)))},
+    "several grids": {"insight": partial(insight, small_vit(tokens=SeveralScales((7, 14))))},
+    "too many tokens": {"insight": partial(insight, small_vit(tokens=ConvPatches(1)), 1, 32, 32)},
     "bare": {"mistakes": [], "insight": None, "calibration": [], "commands": [], "notes": [], "facts": {}},
     "all right": {"right": 1.1, "mistakes": []},
     "no test part": {"accuracy": math.nan, "interval": (0.0, 1.0), "count": 0, "baseline": 0.1},
     "hostile": {
         "classes": 4,
         "title": HOSTILE[0],
-        "insight": insight(names="hostile"),
+        "insight": partial(insight, names="hostile"),
         "notes": HOSTILE,
         "configuration": HOSTILE[2],
     },
@@ -190,6 +190,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 def case(name: str) -> View:
     changes = dict(CASES[name])
+    if changes.get("insight"):
+        changes["insight"] = changes["insight"]()  # looked for when it is wanted
     if name == "no test part":
         return replace(example(), **changes, confusion=np.zeros((10, 10), int), mistakes=[])
     view = example(**changes)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import apart
 import pytest
 import torch
 import torch.nn.functional as F
@@ -504,46 +505,33 @@ def test_a_run_that_fails_in_a_worker_ends_in_one_line(tiny, workers: int) -> No
     assert not list(Path().rglob("result.json"))
 
 
-STARTER = """
-import sys
-import vitlab.recipes
-vitlab.recipes.__path__.append(sys.argv.pop(1))
-from vitlab.cli import main
-main()
-"""
+def tiny_command_line(folder: Path, *words: str) -> None:
+    recipes.__path__.append(str(folder))
+    apart.command_line("reproduce", *words, *PLACES)
 
 
-def interrupt(tiny_folder: Path, words: list[str], ready: Callable[[], bool], within: float) -> None:
-    """Begin in a process group of its own, press Ctrl-C once it is ready, and see it end in one line."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", STARTER, str(tiny_folder), "reproduce", *words, *PLACES],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert "to train on cpu" in process.stdout.readline()
-    while not ready():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
+def interrupt(started: apart.Started, ready: Callable[[], bool], within: float) -> None:
+    """Press Ctrl-C, which reaches every process, once it is ready, and see it end in one line."""
+    started.wait_for(lambda: "to train on cpu" in started.out.read_text())
+    started.wait_for(ready)
     asked = time.monotonic()
-    os.killpg(process.pid, signal.SIGINT)
-    try:
-        _, error = process.communicate(timeout=60)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    assert process.returncode == 130, error
+    started.send(signal.SIGINT)
+    done = started.end(60)
+    assert done.returncode == 130, done.stderr
     assert time.monotonic() - asked < within
-    assert len(error.splitlines()) == 1, error
-    assert error.startswith("vitlab: ")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("vitlab: ")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_interrupted_it_ends_at_once_and_the_same_command_goes_on_to_the_same_bits(
-    tiny, tiny_folder, workers: int
+    tiny, tiny_folder, begin, workers: int
 ) -> None:
     words = ["r9-long", "--small", "--seeds", str(workers), "--workers", str(workers)]
     folders = [Path(f"runs/r9-long/one/seed-{seed}") for seed in range(workers)]
     metrics = [folder / "metrics.jsonl" for folder in folders]
-    interrupt(tiny_folder, words, lambda: all(path.exists() and path.stat().st_size for path in metrics), within=8)
+    started = begin(tiny_folder, *words, call=tiny_command_line)
+    interrupt(started, lambda: all(path.exists() and path.stat().st_size for path in metrics), within=8)
     assert any((folder / "checkpoint.safetensors").exists() for folder in folders), "it was stopped in the middle"
     assert not Path("records/r9-long.json").exists()
     assert tiny(*words).stderr == ""
@@ -556,15 +544,16 @@ def test_interrupted_it_ends_at_once_and_the_same_command_goes_on_to_the_same_bi
         assert weights_of(folder) == weights_of("stopped" / folder.relative_to("runs"))
 
 
-def test_interrupted_while_its_workers_start_it_ends_in_one_line(tmp_path, monkeypatch, tiny_folder) -> None:
+def test_interrupted_while_its_workers_start_it_ends_in_one_line(tmp_path, monkeypatch, tiny_folder, begin) -> None:
     """Ctrl-C reaches every process: one that is still importing, and one that has a run but does not train yet."""
     monkeypatch.chdir(tmp_path)
+    words = ("r9-long", "--small", "--seeds", "2", "--workers", "2")
 
     def after_half_a_second() -> bool:
         time.sleep(0.5)
         return True
 
-    interrupt(tiny_folder, ["r9-long", "--small", "--seeds", "2", "--workers", "2"], after_half_a_second, within=20)
+    interrupt(begin(tiny_folder, *words, call=tiny_command_line), after_half_a_second, within=20)
     assert not list(Path().rglob("result.json")), "it does not wait for the runs to end"
 
 

@@ -4,8 +4,6 @@ import json
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,18 +96,14 @@ def never_stopped(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, vitlab, never_stopped, kind):
-    words = [sys.executable, "-m", "vitlab", "train", "digits", *LONGER]
-    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    metrics = tmp_path / "runs/digits/metrics.jsonl"
-    while not (metrics.exists() and metrics.read_text().count("\n") >= 2):
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(kind)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert error.count("\n") == 1
-    assert error.rstrip().endswith("go on with: vitlab resume runs/digits")
+def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, vitlab, begin, never_stopped, kind):
+    started, metrics = begin("train", "digits", *LONGER), tmp_path / "runs/digits/metrics.jsonl"
+    started.wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") >= 2)
+    started.send(kind)
+    done = started.end()
+    assert done.returncode == 130
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.rstrip().endswith("go on with: vitlab resume runs/digits")
     assert "test accuracy" in vitlab("resume", "runs/digits").stdout
     assert bits(tmp_path / "runs/digits") == bits(never_stopped)
 

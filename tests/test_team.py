@@ -127,18 +127,18 @@ def test_the_mean_of_the_shares_losses_and_gradients_is_the_batchs(objective: Su
         torch.testing.assert_close(sum(own), whole, rtol=2e-4, atol=2e-6)
 
 
-def torchrun(*words: str, cwd: Path, restarts: int = 0, kill: bool = False) -> tuple[int, str]:
-    """The status and the words of a job of two processes; one of them may be killed. None of it is left."""
+def torchrun(*words: str, cwd: Path, restarts: int = 0, dies: bool = False) -> tuple[int, str]:
+    """The status and the words of a job of two processes; one of them may die. None of it is left."""
     (cwd / "tmp").mkdir(exist_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     job = subprocess.Popen(
-        [*command, "--max-restarts", str(restarts), "-m", "vitlab", *words],
+        [*command, "--max-restarts", str(restarts), *words],
         cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(cwd / "tmp")},
     )  # fmt: skip
     try:
-        if kill:
-            kill_the_second(job, cwd / "runs/digits/metrics.jsonl")
+        if dies:
+            kill_the_second(job, cwd / "runs/digits", cwd / "died/digits")
         said, _ = job.communicate(timeout=120)
         return job.returncode, said
     finally:
@@ -146,16 +146,32 @@ def torchrun(*words: str, cwd: Path, restarts: int = 0, kill: bool = False) -> t
             os.killpg(job.pid, signal.SIGKILL)
 
 
-def kill_the_second(job: subprocess.Popen[str], metrics: Path) -> None:
-    """SIGKILL to the second process of a job, once it has learned for an epoch."""
-    deadline = time.monotonic() + 60
+def kill_the_second(job: subprocess.Popen[str], run: Path, copy: Path) -> None:
+    """SIGKILL to the second process of a job, once it has learned for an epoch; the run as it stands then is copied."""
+    deadline, metrics = time.monotonic() + 60, run / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_text().count("\n")):
         assert time.monotonic() < deadline
         assert job.poll() is None, job.communicate()[0]
         time.sleep(0.02)
     children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
     (second,) = [pid for pid in children if b"\0RANK=1\0" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()]
+    for pid in children:
+        os.kill(int(pid), signal.SIGSTOP)
     os.kill(int(second), signal.SIGKILL)
+    for pid in children:
+        while state(pid) not in ("T", "Z"):
+            time.sleep(0.005)
+    shutil.copytree(run, copy)  # while nobody writes: what there would be if all had been killed now
+    for pid in children:
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGCONT)
+
+
+def state(pid: str) -> str:
+    """R, S, T … of a process, as the system calls it; one that is gone is a Z too."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "Z"
 
 
 def curve(run: vitlab.Run, *names: str) -> Tensor:
@@ -178,53 +194,62 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> vitlab.Run:
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> vitlab.Run:
-    folder = tmp_path_factory.mktemp("together")
-    status, said = torchrun("train", "digits", *WORDS, cwd=folder)
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a job whose second process died: the run that it ended with, and as it stood at that death."""
+    folder = tmp_path_factory.mktemp("restarted")
+    status, said = torchrun("-m", "vitlab", "train", "digits", *WORDS, cwd=folder, restarts=1, dies=True)
     assert status == 0, said
-    assert said.count("test accuracy") == 1, "one process speaks"
+    assert "another process of the team is gone" in said
+    assert "[rank0]: Traceback" not in said
+    assert 8 <= read_tensors(folder / "died/digits/checkpoint.safetensors")[1]["step"] < 30
+    return folder
+
+
+@pytest.fixture(scope="module")
+def together(restarted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a job that trains a run, and goes on with the one that stands where a process died."""
+    folder = tmp_path_factory.mktemp("together")
+    shutil.copytree(restarted / "died", folder / "died")
+    calls = (["train", "digits", *WORDS], ["resume", "died/digits", "--quiet"])
+    (folder / "both.py").write_text("\n".join(["from vitlab.cli import main", *(f"main({call})" for call in calls)]))
+    status, said = torchrun("both.py", cwd=folder)
+    assert status == 0, said
+    assert said.count("test accuracy") == 2, "one process speaks"
     assert not [path for path in (folder / "tmp").iterdir() if path.name.startswith("vitlab-")], (
         "the others leave nothing"
     )
     assert [path.name for path in (folder / "runs").iterdir()] == ["digits"]
-    return vitlab.open_run(folder / "runs/digits")
+    return folder
 
 
-def test_two_processes_learn_what_one_learns(alone: vitlab.Run, together: vitlab.Run) -> None:
-    check_alike(together, alone)
+@pytest.mark.timeout(180)
+def test_two_processes_learn_what_one_learns(alone: vitlab.Run, together: Path) -> None:
+    run = vitlab.open_run(together / "runs/digits")
+    check_alike(run, alone)
     first = ("loss", "accuracy")
-    torch.testing.assert_close(curve(together, *first)[0], curve(alone, *first)[0], rtol=1e-5, atol=0)
-    assert together.environment["processes"] == 2
-    assert {path.name for path in together.folder.iterdir()} == {path.name for path in alone.folder.iterdir()}
+    torch.testing.assert_close(curve(run, *first)[0], curve(alone, *first)[0], rtol=1e-5, atol=0)
+    assert run.environment["processes"] == 2
+    assert {path.name for path in run.folder.iterdir()} == {path.name for path in alone.folder.iterdir()}
 
 
 @pytest.mark.timeout(180)
 def test_where_one_dies_torchrun_starts_them_again_and_they_end_in_the_same_bits(
-    together: vitlab.Run, tmp_path: Path
+    together: Path, restarted: Path
 ) -> None:
-    status, said = torchrun("train", "digits", *WORDS, cwd=tmp_path, restarts=1, kill=True)
-    assert status == 0, said
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["digits"], "it goes on in the folder it began"
-    again = vitlab.open_run(tmp_path / "runs/digits")
-    assert torch.equal(again.evaluation.logits, together.evaluation.logits)
+    assert [path.name for path in (restarted / "runs").iterdir()] == ["digits"], "it goes on in the folder it began"
+    again, whole = (vitlab.open_run(folder / "runs/digits") for folder in (restarted, together))
+    assert torch.equal(again.evaluation.logits, whole.evaluation.logits)
     for name, tensor in read_tensors(again.weights)[0].items():
-        assert torch.equal(tensor, read_tensors(together.weights)[0][name]), name
+        assert torch.equal(tensor, read_tensors(whole.weights)[0][name]), name
 
 
 @pytest.mark.timeout(180)
-def test_what_two_began_one_goes_on_with_and_the_other_way_round(alone: vitlab.Run, tmp_path: Path) -> None:
-    begun = tmp_path / "runs/digits"
-    status, said = torchrun("train", "digits", *WORDS, cwd=tmp_path, kill=True)
-    assert status != 0
-    assert "another process of the team is gone" in said
-    assert "[rank0]: Traceback" not in said
-    step = read_tensors(begun / "checkpoint.safetensors")[1]["step"]
-    assert 8 <= step < 30
-    shutil.copytree(begun, tmp_path / "runs/copy")
-    check_alike(vitlab.resume(tmp_path / "runs/copy", quiet=True), alone)
-    status, said = torchrun("resume", "runs/digits", "--quiet", cwd=tmp_path)
-    assert status == 0, said
-    check_alike(vitlab.open_run(begun), alone)
+def test_what_two_began_one_goes_on_with_and_two_as_well(
+    alone: vitlab.Run, together: Path, restarted: Path, tmp_path: Path
+) -> None:
+    begun = Path(shutil.copytree(restarted / "died/digits", tmp_path / "begun"))
+    check_alike(vitlab.resume(begun, quiet=True), alone)
+    check_alike(vitlab.open_run(together / "died/digits"), alone)
 
 
 def test_what_is_for_one_process_is_refused_to_two(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

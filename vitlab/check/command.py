@@ -17,7 +17,7 @@ from tyro.conf import Positional
 
 from vitlab.check import chosen
 from vitlab.check.finding import Report
-from vitlab.check.isolate import Limits, Order, check_apart
+from vitlab.check.isolate import Limits, Order, check_apart, prepare
 from vitlab.check.page import render
 from vitlab.check.target import exists
 from vitlab.check.terminal import show, show_probes, show_table
@@ -112,6 +112,7 @@ def check_all(targets: Sequence[str], order: Order, tell: Callable[[str], None])
     def one(target: str) -> Report:
         return check_apart(target, shared, lambda name: tell(f"{target}: {name}"), stop)
 
+    prepare(len(targets))
     with ThreadPoolExecutor(side_by_side) as pool:
         try:
             yield from pool.map(one, targets)

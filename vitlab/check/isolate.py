@@ -4,18 +4,19 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import forkserver, get_context
 from typing import Any
 
+from vitlab.check import worker
 from vitlab.check.finding import Asked, Finding, Picture, Report, ends_the_program, unknown
 from vitlab.check.probes import PROBES
 from vitlab.errors import BadInput, shorten
+from vitlab.reproduce.workers import interrupts_held
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,17 @@ def read_finding(said: dict[str, Any]) -> Finding:
     return Finding(**said | {"evidence": tuple(pictures)})
 
 
+def prepare(targets: int) -> None:
+    """Start the server from which every target's process is forked, so that torch is imported once for all of them.
+
+    It runs nothing else: what a target does to its process is gone with it.
+    """
+    with interrupts_held():  # Ctrl-C is for the program that asks
+        often = ["torch._dynamo"] if targets > 1 else []  # a second to import, where a probe wants it
+        get_context("forkserver").set_forkserver_preload(["vitlab.cli", *often])
+        forkserver.ensure_running()
+
+
 class Process:
     """One worker: what it says comes through a pipe of its own, what the model prints is kept apart."""
 
@@ -99,19 +111,13 @@ class Process:
         self.limits, self.stop = order.limits, stop
         self.late, self.waited, self.printed = False, 0.0, b""
         self.buffer = b""
-        self.reader, writer = os.pipe()
-        environment = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
-        if order.threads:
-            environment.setdefault("OMP_NUM_THREADS", str(order.threads))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "vitlab.check.worker", str(writer)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
-            start_new_session=True, env=environment,
-        )  # fmt: skip
-        os.close(writer)
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"target": target} | asdict(order)).encode())
-        self.process.stdin.close()
+        context = get_context("forkserver")
+        self.reader, told = context.Pipe(duplex=False)
+        self.output, printed = context.Pipe(duplex=False)
+        self.process = context.Process(target=worker.main, args=({"target": target} | asdict(order), told, printed))
+        self.process.start()
+        told.close()
+        printed.close()
         self.drain = threading.Thread(target=self.keep_what_it_prints, daemon=True)
         self.drain.start()
 
@@ -119,18 +125,18 @@ class Process:
         return self
 
     def __exit__(self, *_: object) -> None:
+        assert self.process.pid is not None
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # and whatever it started
-        self.process.wait()
+        self.process.kill()  # one that has no group of its own yet
+        self.process.join()
         self.drain.join(timeout=5)
         if not self.drain.is_alive():  # else something that it started and that left its group still holds the pipe
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-        os.close(self.reader)
+            self.output.close()
+        self.reader.close()
 
     def keep_what_it_prints(self) -> None:
-        assert self.process.stdout is not None
-        while block := self.process.stdout.read1(65536):  # type: ignore[attr-defined]
+        while block := os.read(self.output.fileno(), 65536):
             self.printed = (self.printed + block)[-4096:]
 
     def next(self) -> dict[str, Any] | None:
@@ -146,7 +152,7 @@ class Process:
                 return None
             if not ready:
                 continue
-            block = os.read(self.reader, 1 << 20)
+            block = os.read(self.reader.fileno(), 1 << 20)
             if not block:
                 return None
             self.buffer += block
@@ -160,7 +166,8 @@ class Process:
                 f"no answer within {self.limits.seconds:g} s {when}: if the file trains, put that below "
                 "if __name__ == '__main__'"
             )
-        status = self.process.returncode
+        status = self.process.exitcode
+        assert status is not None
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         lines = [line for line in self.printed.decode(errors="replace").splitlines() if line.strip()]
         return f"its process {how} {when}" + (f"; it last printed: {shorten(lines[-1])}" if lines else "")

@@ -1,14 +1,18 @@
-"""The process in which a stranger's model is built and asked: python -m vitlab.check.worker, driven by `isolate`."""
+"""The process in which a stranger's model is built and asked, driven by `isolate`."""
 
 import json
 import os
 import resource
+import signal
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from vitlab.check import ask, chosen, subject_of
 from vitlab.check.subject import NotFinite, Subject, first_line
@@ -16,13 +20,21 @@ from vitlab.check.target import build
 from vitlab.errors import BadInput
 
 
-def main() -> None:
-    job = json.loads(sys.stdin.read())
-    channel = os.fdopen(int(sys.argv[1]), "w", buffering=1)
+def main(job: dict[str, Any], told: Connection, printed: Connection) -> None:
+    os.setsid()  # Ctrl-C is not for this process, and what the model starts can be ended with it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for place in (1, 2):
+        os.dup2(printed.fileno(), place)
+    printed.close()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+    channel = os.fdopen(told.fileno(), "w", buffering=1)
 
     def tell(**what: Any) -> None:
         channel.write(json.dumps(what) + "\n")
 
+    if job["threads"] and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(job["threads"])
     limit = int(job["limits"]["gigabytes"] * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
@@ -35,6 +47,8 @@ def main() -> None:
 
 def answer(job: dict[str, Any], tell: Callable[..., None]) -> None:
     place = job["target"].partition(":")[0]
+    sys.argv = [place]
+    sys.path.insert(0, os.getcwd())
     if place.endswith(".py"):
         target = str(Path(place).resolve()) + job["target"][len(place) :]
         os.chdir(Path(place).resolve().parent)  # as if the user had started it there
@@ -69,7 +83,3 @@ def where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     mine = [f for f in frames if f.filename.startswith(os.getcwd()) and "site-packages" not in f.filename]
     return f" ({Path(mine[-1].filename).name}, line {mine[-1].lineno})" if mine else ""
-
-
-if __name__ == "__main__":
-    main()
