@@ -63,6 +63,10 @@ class Scale:
         signed = is_signed(maps)
         return cls(signed, most, root=not signed, clipped=bool(strength.size) and bool(strength.max() > most))
 
+    def over(self, picture: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """A map over its picture: uint8 (y, x, 3)."""
+        return overlay(picture, weights, self.signed, self.most, self.root)
+
     @property
     def word(self) -> str:
         return " (root scale)" if self.root else ""

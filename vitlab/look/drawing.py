@@ -11,9 +11,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import FuncNorm, ListedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.image import BboxImage
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox, TransformedBbox
 
-from vitlab.look.colours import Scale, overlay, palette, rooted, visible
+from vitlab.look.colours import Scale, palette, rooted
 
 INK, SOFT, RULE = "#1f2328", "#59636e", "#d8dee4"
 # Okabe and Ito's colours, in an order that also differs in lightness.
@@ -75,21 +77,57 @@ class Sheet:
 
     def axes(self, row: float, column: float, rows: float = 1, columns: float = 1) -> Axes:
         """The axes of a tile, or of several."""
-        width, height = self.figure.get_size_inches()
         (across, down), (beside, below) = self.tile, self.gap
-        x = self.left + column * (across + beside)
-        y = self.top + row * (down + below)
         wide, high = columns * (across + beside) - beside, rows * (down + below) - below
-        return self.figure.add_axes((x / width, 1 - (y + high) / height, wide / width, high / height))
+        return self.figure.add_axes(box(self.figure, *self.corner(row, column), wide, high))
+
+    def corner(self, row: float, column: float) -> tuple[float, float]:
+        """Where a tile begins: inches from the left and from the top."""
+        (across, down), (beside, below) = self.tile, self.gap
+        return self.left + column * (across + beside), self.top + row * (down + below)
+
+    def put(
+        self, place: tuple[float, float], pixels: np.ndarray, *, title: str = "", below: str = "", beside: str = "",
+        upright: bool = False,
+    ) -> None:  # fmt: skip
+        """A picture (y, x, 3) in a tile, with words around it; not axes, of which a drawing can have hundreds."""
+        (x, y), (across, down), figure = self.corner(*place), self.tile, self.figure
+        fit = min(across / pixels.shape[1], down / pixels.shape[0])
+        wide, high = fit * pixels.shape[1], fit * pixels.shape[0]
+        put_picture(figure, pixels, (x + (across - wide) / 2, y + (down - high) / 2), (wide, high))
+        width, height = figure.get_size_inches()
+        middle, upper, lower = (x + across / 2) / width, 1 - y / height, 1 - (y + down) / height
+        if title:
+            figure.text(middle, upper + 3 / 72 / height, title, color=INK, ha="center", va="baseline", size=8)
+        if below:
+            figure.text(middle, lower - 2 / 72 / height, below, color=SOFT, size=6.5, ha="center", va="top")
+        if beside:
+            rotation, size, colour = (0, 7, SOFT) if upright else (90, 8, INK)
+            figure.text(
+                (x - 6 / 72) / width, (upper + lower) / 2, beside, ha="right", va="center", multialignment="right",
+                rotation=rotation, size=size, color=colour,
+            )  # fmt: skip
 
     def bar(self, row: float, column: float, rows: float = 1, beyond: float = 0.42) -> Axes:
         """The axes of a colour bar, so many inches beyond the left edge of a column."""
-        width, height = self.figure.get_size_inches()
-        (across, down), (beside, below) = self.tile, self.gap
-        x = self.left + column * (across + beside) + beyond
+        (x, y), down, below = self.corner(row, column), self.tile[1], self.gap[1]
         high = min(max(rows * (down + below) - below, LEAST), 2.2)
-        y = self.top + row * (down + below)
-        return self.figure.add_axes((x / width, 1 - (y + high) / height, 0.11 / width, high / height))
+        return self.figure.add_axes(box(self.figure, x + beyond, y, 0.11, high))
+
+
+def box(figure: Figure, x: float, y: float, wide: float, high: float) -> tuple[float, float, float, float]:
+    """Inches from the left and the top → shares of the figure from the left and the bottom."""
+    width, height = figure.get_size_inches()
+    return x / width, 1 - (y + high) / height, wide / width, high / height
+
+
+def put_picture(figure: Figure, pixels: np.ndarray, corner: tuple[float, float], size: tuple[float, float]) -> None:
+    """A picture (y, x, 3), enlarged so that it stays sharp; inches from the left and the top."""
+    factor = max(-(-FINE // max(pixels.shape[:2])), 1)
+    place = TransformedBbox(Bbox.from_bounds(*box(figure, *corner, *size)), figure.transFigure)
+    image = BboxImage(place, interpolation="nearest", origin="upper")
+    image.set_data(pixels.repeat(factor, axis=0).repeat(factor, axis=1))
+    figure.add_artist(image)
 
 
 def sheet(
@@ -111,30 +149,6 @@ def heading(figure: Figure, title: str, words: str = "") -> None:
     figure.text(0.12 / figure.get_size_inches()[0], 1 - 0.1 / height, title, fontsize=10, weight="bold", va="top")
     if words:
         figure.text(0.12 / figure.get_size_inches()[0], 1 - 0.31 / height, words, color=SOFT, va="top", fontsize=7.5)
-
-
-def tile(axes: Axes, pixels: np.ndarray, title: str = "", below: str = "") -> None:
-    """A picture (y, x, 3) without axes, large enough to stay sharp."""
-    factor = max(-(-FINE // max(pixels.shape[:2])), 1)
-    axes.imshow(pixels.repeat(factor, axis=0).repeat(factor, axis=1), interpolation="nearest", aspect="equal")
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    if title:
-        axes.set_title(title, color=INK, pad=3)
-    if below:
-        axes.set_xlabel(below, color=SOFT, fontsize=6.5, labelpad=2)
-
-
-def show_picture(axes: Axes, picture: np.ndarray, title: str = "", below: str = "") -> None:
-    tile(axes, visible(picture), title, below)
-
-
-def show_map(
-    axes: Axes, picture: np.ndarray, weights: np.ndarray, scale: Scale, *, title: str = "", below: str = ""
-) -> None:
-    tile(axes, overlay(picture, weights, scale.signed, scale.most, scale.root), title, below)
 
 
 def colour_bar(axes: Axes, scale: Scale, label: str, even: float | None = None) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from vitlab.data.words import counted
 from vitlab.errors import shorten
 from vitlab.look import drawing
-from vitlab.look.colours import COSINE, Scale
+from vitlab.look.colours import COSINE, Scale, visible
 from vitlab.look.drawing import INK, LINES, RULE, SOFT
 from vitlab.look.heat import KINDS, NAMES, heat, shares
 from vitlab.look.inside import Seen
@@ -48,16 +48,13 @@ def draw_heads(
     page = drawing.sheet(len(layers), len(columns) + 1.3, picture.shape[1] / picture.shape[2])
     words = f"Attention {stream.looking}{where(look, stream, grid)}; one scale for all maps." + NEGATIVE * scale.signed
     drawing.heading(page.figure, title_of(look, place), words)
-    drawing.show_picture(page.axes(0, 0), picture, "picture")
+    page.put((0, 0), visible(picture), title="picture")
     for down, layer in enumerate(layers):
         for across, (title, row) in enumerate(columns):
-            axes = page.axes(down, across + 1.3)
-            drawing.show_map(
-                axes, picture, maps[layer, title], scale,
-                title=title if down == 0 else "", below=apart(stream, row[layer]),
+            page.put(
+                (down, across + 1.3), scale.over(picture, maps[layer, title]), title=title if down == 0 else "",
+                below=apart(stream, row[layer]), beside=f"layer {layer + 1}" if across == 0 else "",
             )  # fmt: skip
-            if across == 0:
-                axes.set_ylabel(f"layer {layer + 1}", color=INK, fontsize=8)
     bar = page.bar(0, len(columns) + 1.3, len(layers))
     drawing.colour_bar(bar, scale, f"attention weight{scale.word}", even=1 / stream.layout.tokens)
     return page.figure
@@ -94,18 +91,11 @@ def draw_layers(look: Look, place: int, stream: Seen, grid: int) -> Figure:
     drawing.heading(page.figure, title_of(look, place), words)
     scale = Scale.of(attention)
     for step in range(steps):
-        name = "input" if step == 0 else f"block {step}"
-        axes = page.axes(0, step)
-        drawing.show_map(axes, picture, similar[step], COSINE, title=name)
-        if step:
-            lower = page.axes(1, step)
-            drawing.show_map(lower, picture, attention[step - 1], scale)
-        else:
-            lower = page.axes(1, 0)
-            drawing.show_picture(lower, picture)
-        for part, text in ((axes, "likeness to the\ntoken that looks"), (lower, "attention,\nmean of heads")):
-            if step == 0:
-                part.set_ylabel(text, rotation=0, ha="right", va="center", color=SOFT, fontsize=7, labelpad=6)
+        name = f"block {step}" if step else "input"
+        upper, lower = ("", "") if step else ("likeness to the\ntoken that looks", "attention,\nmean of heads")
+        page.put((0, step), COSINE.over(picture, similar[step]), title=name, beside=upper, upright=True)
+        seen = scale.over(picture, attention[step - 1]) if step else visible(picture)
+        page.put((1, step), seen, beside=lower, upright=True)
     drawing.colour_bar(page.bar(0, steps), COSINE, "cosine")
     drawing.colour_bar(page.bar(1, steps), scale, f"weight{scale.word}", even=1 / stream.layout.tokens)
     if has_lens:
@@ -142,10 +132,10 @@ def draw_contact(look: Look) -> Figure:
         + NEGATIVE * scale.signed,
     )  # fmt: skip
     for row, shown in enumerate(look.shown):
-        drawing.show_picture(page.axes(row, 0), shown.pixels, "picture" if row == 0 else "")
+        page.put((row, 0), visible(shown.pixels), title="picture" if row == 0 else "")
         for column, kind in enumerate(KINDS, start=1):
             title = NAMES[kind] if row == 0 else ""
-            drawing.show_map(page.axes(row, column), shown.pixels, maps[kind][row], scale, title=title)
+            page.put((row, column), scale.over(shown.pixels, maps[kind][row]), title=title)
         beside = page.axes(row, 4.05)
         beside.axis("off")
         guess = look.guesses[row]
@@ -262,14 +252,12 @@ def draw_positions(found: Places, shape: Shape, number: int = 0) -> Figure:
         axes.set_ylabel("token")
         axes.tick_params(length=2, width=0.5)
         axes.set_title(f"the table, −{most:.2g} to {most:.2g}", loc="left", color=SOFT, fontsize=7)
+    colours = mpl.colormaps["RdBu_r"]
     for down, row in enumerate(rows):
         for across, column in enumerate(columns):
-            x = left + across * (tile[0] + 0.03)
-            y = 0.95 + down * (tile[1] + 0.03)
-            axes = figure.add_axes((x / width, 1 - (y + tile[1]) / height, tile[0] / width, tile[1] / height))
             laid = similar[row * grid.columns + column].reshape(grid.rows, grid.columns)
-            axes.imshow(laid, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
-            axes.set_axis_off()
+            corner = left + across * (tile[0] + 0.03), 0.95 + down * (tile[1] + 0.03)
+            drawing.put_picture(figure, colours((laid + 1) / 2)[..., :3], corner, tile)
     bar = figure.add_axes(((width - 0.75) / width, 0.35 / height, 0.11 / width, min(2.2, height - 1.3) / height))
     scale = mpl.cm.ScalarMappable(mpl.colors.Normalize(-1, 1), mpl.colormaps["RdBu_r"])
     made = figure.colorbar(scale, cax=bar)

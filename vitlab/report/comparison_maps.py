@@ -11,7 +11,7 @@ from vitlab.data.prepared import Normalise, unit
 from vitlab.data.rows import Pictures
 from vitlab.errors import BadInput
 from vitlab.look import Inside, heat, inside
-from vitlab.look.colours import Scale, overlay
+from vitlab.look.colours import Scale
 from vitlab.look.heat import KINDS, NAMES, shares
 from vitlab.report import pictures
 from vitlab.report.comparison_runs import Compared
@@ -90,7 +90,7 @@ def table(kind: str, seen: dict[Compared, Inside], shown: Tensor, chosen: list[i
         width, height = pictures.display_size(picture, ROOM)
         cells = []
         for run, maps in laid.items():
-            drawn = pictures.pixels_uri(overlay(picture, maps[place], scale.signed, scale.most, scale.root))
+            drawn = pictures.pixels_uri(scale.over(picture, maps[place]))
             guess = int(run.evaluation.guesses[index])
             cells.append(Cell(run, drawn, guess, float(run.evaluation.probabilities[index, guess])))
         rows.append(Row(pictures.picture_uri(picture), width, height, index, truth, tuple(cells)))
