@@ -42,10 +42,13 @@ class Pair(Generic[Plan]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for pipe, process in zip(self.pipes, self.processes, strict=True):
-            pipe.close()  # which tells it to end
-            process.join(0 if kind else 5)
+        for process in self.processes if kind else []:
             process.kill()
+        for pipe in self.pipes:
+            pipe.close()  # which tells it to end
+        for process in self.processes:
+            process.join(10)
+            process.kill()  # where it has not ended by itself
             process.join()
 
     def wait(self) -> None:
