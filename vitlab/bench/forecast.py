@@ -32,7 +32,9 @@ class Cluster:
     hidden: float = 1.0
     launch: float = 0.015  # seconds in which the host sends off a step that is not recorded
     gathered: float = 0.7e9  # bytes a second that one process gathers from a mapped file in the system's cache
-    disk: float | None = None  # bytes a second that a node reads; None: the file is in the system's cache
+    fetched: float = 0.2e9  # and from one that is not, where it waits for page after page
+    disk: float = 6e9  # bytes a second that a node reads at most
+    cached: bool = True
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,10 @@ def forecast(job: Job, gpus: int, batch: int, cluster: Cluster) -> Forecast:
             two_rings(gpus, size, cluster.inside, cluster.between, cluster.node) for size in buckets(4 * job.parameters)
         ]
         waits = exposed(each, compute, cluster.hidden)
-    gather = count * job.bytes / cluster.gathered
-    if cluster.disk:
-        gather = max(gather, min(gpus, cluster.node) * count * job.bytes / cluster.disk)
+    wanted = count * job.bytes
+    gather = wanted / cluster.gathered
+    if not cluster.cached:
+        gather = max(wanted / cluster.fetched, min(gpus, cluster.node) * wanted / cluster.disk)
     return Forecast(job, gpus, batch, compute, waits, cluster.launch, gather)
 
 
@@ -111,7 +114,7 @@ def on_imagenet(name: str) -> Job:
     return Job(name, SHARES[name] * MATRIX_RATE / (3 * arithmetic), parameters, PICTURES, BYTES)
 
 
-def variants(cluster: Cluster, disk: float) -> dict[str, Cluster]:
+def variants(cluster: Cluster) -> dict[str, Cluster]:
     """The same machines with one thing worse, or better."""
     inside, between = cluster.inside, cluster.between
     return {
@@ -127,6 +130,6 @@ def variants(cluster: Cluster, disk: float) -> dict[str, Cluster]:
             between=replace(between, latency=between.latency * 10),
         ),
         "nothing hidden": replace(cluster, hidden=0.0),
-        "file not in the cache": replace(cluster, disk=disk),
+        "file not in the cache": replace(cluster, cached=False),
         "gathered by 4 threads": replace(cluster, gathered=4 * cluster.gathered),
     }

@@ -59,9 +59,12 @@ class Scaled:
         return [(one.work, one.size) for one in self.found if (one.part, one.way) == ("step", TWO)]
 
     def cluster(self) -> Cluster:
-        """Hosts that gather as fast as this one does from a file in the system's cache."""
-        taken = self.took("access", str(LARGE), CACHED, ACCESSED).milliseconds / 1e3
-        return Cluster(gathered=ACCESSED * BYTES / taken)
+        """Hosts that gather as fast as this one does."""
+        gathered, fetched = (
+            ACCESSED * BYTES / (self.took("access", str(LARGE), way, ACCESSED).milliseconds / 1e3)
+            for way in (CACHED, COLD)
+        )
+        return Cluster(gathered=gathered, fetched=fetched)
 
     def parts(self) -> dict[str, str]:
         return {
