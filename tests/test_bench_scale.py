@@ -259,6 +259,9 @@ def test_a_tiny_run_leaves_a_record_and_fills_the_pages(tmp_path, monkeypatch, c
     fill_scale(results / "bench", docs)
     text, scaled = (docs / "scale.md").read_text(), Scaled.read(record)
     assert "other programs kept" in text
+    for others, warned in ((0.1, False), (0.3, True)):
+        config = record["config"] | {"others": others}
+        assert ("measure again" in Scaled.read(record | {"config": config}).source()) == warned
     assert all(f"| {kind} | " in text for kind in kinds)
     assert "| wide | " not in text
     assert scaled.access() in (docs / "tour.md").read_text()

@@ -9,7 +9,7 @@ from typing import Any
 from vitlab.bench.forecast import BYTES, Cluster
 from vitlab.bench.forecast_page import predicted, recipe_job
 from vitlab.bench.plots import Frame, log_log
-from vitlab.bench.scale import ACCESSED, APART, CACHED, COLD, LARGE, MEMORY, ONE, SMALL, THREADS, TWO, Took
+from vitlab.bench.scale import ACCESSED, APART, CACHED, COLD, LARGE, LOUD, MEMORY, ONE, SMALL, THREADS, TWO, Took
 from vitlab.bench.sections import memory_words, time_words
 from vitlab.bench.steptime import Fitted, errors, fit, held_out, ring
 from vitlab.bench.tables import mean_size, percent, share, spread, table
@@ -17,6 +17,10 @@ from vitlab.engine.storage import make_folder, read_json, write
 from vitlab.marks import filled
 
 RECIPE = "cifar10-fast"
+NOT_QUIET = (
+    "**The cores were not free, so these times are too long, and what two processes gain is understated: measure again "
+    "on a quiet machine.**"
+)
 
 
 def fill_scale(bench: Path, docs: Path) -> None:
@@ -69,6 +73,7 @@ class Scaled:
     def parts(self) -> dict[str, str]:
         return {
             "source": self.source(),
+            "models": "\n".join(f"- {name}: {kind['words']}" for name, kind in self.record["config"]["kinds"].items()),
             "measured": self.measured(),
             "gains": self.gains(),
             "input": self.inputs(),
@@ -80,10 +85,12 @@ class Scaled:
     def source(self) -> str:
         record = self.record
         versions = ", ".join(f"{name} {record['versions'][name]}" for name in ("vitlab", "python", "torch"))
-        meanwhile = f"; other programs kept {record['config']['others']:.2f} cores busy meanwhile"
+        others = record["config"]["others"]
+        warning = f" {NOT_QUIET}" if others > LOUD else ""
         said = (
             f"[The record](../results/bench/{record['name']}.json): `{record['command']}`, {record['date'][:10]}, "
-            f"{record['device']}, {record['config']['rounds']} rounds ({versions}){meanwhile}."
+            f"{record['device']}, {record['config']['rounds']} rounds ({versions}); "
+            f"other programs kept {others:.2f} cores busy meanwhile.{warning}"
         )
         return textwrap.fill(said, 120, break_on_hyphens=False, break_long_words=False)
 
