@@ -1,19 +1,19 @@
 """Put the record of other people's models into docs/check.md: python scripts/update_check.py."""
 
 import json
-import re
 import textwrap
 from pathlib import Path
 
+from vitlab.marks import filled
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RECORD = ROOT / "docs" / "check.md", ROOT / "results" / "check" / "libraries.json"
-PLACE = re.compile(r"(<!-- record -->\n).*?(<!-- end of record -->)", re.DOTALL)
 
 
 def updated(text: str) -> str:
     """The page with what the record says."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
-    return PLACE.sub(lambda found: found[1] + sentence(record) + "\n" + found[2], text)
+    return filled(text, {"record": sentence(record)})
 
 
 def sentence(record: dict) -> str:

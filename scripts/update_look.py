@@ -1,7 +1,6 @@
 """Put the records of the maps into docs/look.md and draw their curves: python scripts/update_look.py."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,18 @@ import torch
 from vitlab.look import drawing, figures
 from vitlab.look.heat import KINDS
 from vitlab.look.trust import RANDOM, Curves, Trust
+from vitlab.marks import filled
 from vitlab.sample import Sample
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RECORDS = ROOT / "docs" / "look.md", ROOT / "results" / "look"
 TESTS = ("deletion", "insertion")
-PLACE = re.compile(r"(<!-- (\w+) (mean|blur) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def updated(text: str) -> str:
     """The page with the tables that the records give."""
-    return PLACE.sub(lambda found: found[1] + table(read(found[2]), found[3]) + found[4], text)
+    made = {f"{name} {fill}": table(read(name), fill) for name in ("mnist", "cifar10") for fill in ("mean", "blur")}
+    return filled(text, made)
 
 
 def read(name: str) -> dict[str, Any]:

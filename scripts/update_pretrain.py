@@ -1,10 +1,10 @@
 """Fill the table of docs/pretrain.md from the records in results/: python scripts/update_pretrain.py."""
 
-import re
 from pathlib import Path
 from statistics import mean, stdev
 
 from vitlab.bench.page import learned_from_labels, read_records
+from vitlab.marks import filled
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "pretrain.md"
@@ -39,9 +39,7 @@ def updated(text: str) -> str:
     records = read_records(ROOT / "results" / "records")
     head = "| recipe | data | epochs | linear probe | neighbours | of pixels | seeds | training | device | date |"
     rows = [row(record) for record in records if not learned_from_labels(record)]
-    made = "\n".join([head, "|" + "---|" * 10, *rows]) + "\n"
-    marks = re.compile(r"(<!-- unlabelled -->\n).*?(<!-- end of unlabelled -->)", re.DOTALL)
-    return marks.sub(lambda found: found[1] + made + found[2], text)
+    return filled(text, {"unlabelled": "\n".join([head, "|" + "---|" * 10, *rows])})
 
 
 if __name__ == "__main__":

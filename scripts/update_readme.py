@@ -1,10 +1,10 @@
 """Fill the README's tables from the records in results/: python scripts/update_readme.py."""
 
-import re
 from pathlib import Path
 from statistics import mean, stdev
 
 from vitlab.bench.page import learned_from_labels, read_records
+from vitlab.marks import filled
 from vitlab.recipes import reproductions
 from vitlab.reproduce.page import summary
 
@@ -33,10 +33,7 @@ def table(folder: Path) -> str:
 def updated(text: str) -> str:
     """The text with every table between its two marks made anew."""
     reports = summary(reproductions(), ROOT / "results" / "reports", "docs/reports.md")
-    for name, made in {"results": table(ROOT / "results" / "records"), "reports": reports.rstrip("\n") + "\n"}.items():
-        marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        text = marks.sub(lambda found, made=made: found[1] + made + found[2], text)
-    return text
+    return filled(text, {"results": table(ROOT / "results" / "records"), "reports": reports})
 
 
 if __name__ == "__main__":

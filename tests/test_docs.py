@@ -19,8 +19,12 @@ import numpy as np
 import pytest
 from conftest import QUICK
 from PIL import Image
+from torch.distributed.run import get_args_parser
 
 from vitlab import Experiment, override, recipes
+from vitlab.bench.forecast import BYTES, forecast, on_imagenet
+from vitlab.bench.forecast_page import recipe_job
+from vitlab.bench.scale_page import Scaled
 from vitlab.check.probes import PROBES
 from vitlab.cli import main
 from vitlab.settings import from_json
@@ -283,14 +287,48 @@ def test_the_reports_page_is_what_the_records_say(tmp_path):
                 assert np.abs(np.asarray(a, float) - np.asarray(b, float)).max() <= 2, name
 
 
-def test_the_performance_page_is_what_the_records_say(tmp_path):
+def test_the_pages_about_performance_and_scale_are_what_the_records_say(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "results").symlink_to(ROOT / "results")
-    script("update_performance").update(tmp_path)
     made, kept = (folder / "docs" for folder in (tmp_path, ROOT))
-    assert (made / "performance.md").read_text() == (kept / "performance.md").read_text()
-    charts = {path.name: path.read_bytes() for path in (made / "performance").glob("*")}
-    assert charts == {path.name: path.read_bytes() for path in (kept / "performance").glob("*")}
+    for name in ("scale.md", "tour.md"):  # of which the records make only what stands between marks
+        emptied = re.sub(
+            r"(<!-- ([\w ]+) -->\n).*?(<!-- end of \2 -->)", r"\1\3", (kept / name).read_text(), flags=re.S
+        )
+        (made / name).write_text(emptied)
+    script("update_performance").update(tmp_path)
+    for name in ("performance.md", "scale.md", "tour.md"):
+        assert (made / name).read_text() == (kept / name).read_text()
+    for folder in ("performance", "scale"):
+        charts = {path.name: path.read_bytes() for path in (made / folder).glob("*")}
+        assert charts == {path.name: path.read_bytes() for path in (kept / folder).glob("*")}
+
+
+def test_what_the_page_about_scale_says_in_words_is_what_its_figures_say():
+    record = json.loads((ROOT / "results/bench/scale-cpu.json").read_text(encoding="utf-8"))
+    cluster = Scaled.read(record).cluster()
+    small, base = (on_imagenet(name) for name in ("ViT-S/16", "ViT-B/16"))
+    node = forecast(base, 8, 4096, cluster)
+    assert node.efficiency > 0.9
+    assert node.exchange < 0.01 * node.compute
+    assert forecast(small, 8, 4096, cluster).bound == "input"
+    assert cluster.gathered / BYTES < small.rate  # one H200 eats pictures faster
+    assert all(forecast(job, 64, 1024, cluster).bound == "batch too small" for job in (small, base))
+    assert forecast(base, 512, 4096, cluster).bound == "exchange"
+    job = recipe_job(json.loads((ROOT / "results/records/cifar10-fast.json").read_text(encoding="utf-8")))
+    assert forecast(job, 8, 500, cluster).step > 500 / job.rate  # eight are slower than one
+
+
+def test_the_commands_about_several_processes_are_understood():
+    """torchrun's own parser takes them, and the recipe its settings; tests/test_team.py starts such processes."""
+    text = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+    commands = [shlex.split(block.replace("\\\n", "")) for block in blocks(text, "") if block.startswith("torchrun")]
+    assert len(commands) == 2
+    for command in commands:
+        asked = get_args_parser().parse_args(command[1:])
+        assert (asked.module, asked.training_script, asked.training_script_args[0]) == (True, "vitlab", "train")
+        name, *settings = asked.training_script_args[1:]
+        assert override(recipes.recipe(name), settings)
 
 
 def test_every_link_leads_somewhere():

@@ -335,10 +335,8 @@ def main(arguments: list[str] | None = None) -> None:
     rank, size = place()
     speaker = f"vitlab, process {rank}" if rank else "vitlab"
     try:
-        if size > 1 and words[:1] and words[0] in VERBS and words[0] not in TOGETHER:
-            raise BadInput(f"'{words[0]}' is for one process: call it without torchrun")
-        with redirect_stdout(open(os.devnull, "w")) if rank else nullcontext():
-            run_verb(words)
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere) if rank else nullcontext():
+            run_verb(words, alone=size == 1)
     except BadInput as problem:
         print(f"{speaker}: {' '.join(str(problem).split())}", file=sys.stderr)
         sys.exit(2)
@@ -353,9 +351,11 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing more to say
 
 
-def run_verb(words: list[str]) -> None:
+def run_verb(words: list[str], alone: bool) -> None:
     if words and not words[0].startswith("-"):
-        choose(words[0], VERBS, "verb")
+        verb = choose(words[0], VERBS, "verb")
+        if not alone and verb not in TOGETHER:
+            raise BadInput(f"'{verb}' is for one process: call it without torchrun")
     if words[:1] == ["bench"] and len(words) > 1 and not words[1].startswith("-"):
         choose(words[1], PARTS, "part of bench")
     if words[:1] == ["study"]:

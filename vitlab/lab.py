@@ -98,14 +98,16 @@ def train_in(
 
     `progress` sees every epoch, and may end the training there by an exception.
     """
-    run = Run(folder)
-    if (folder / "experiment.json").exists():
+    run, begun = Run(folder), (folder / "experiment.json").exists()
+    if begun:
         begin_or_continue(folder, experiment, prepared.card, device, start)  # what is another's is not touched
     if not run.finished:
-        check_that_it_builds(experiment, prepared.card, start)  # what clashes is refused before there is a folder
-        make_folder(folder)
+        if not begun:
+            check_that_it_builds(experiment, prepared.card, start)  # what clashes is refused before there is a folder
+            make_folder(folder)
         with run.hold(), torch.random.fork_rng():
-            begin_or_continue(folder, experiment, prepared.card, device, start)
+            if not begun:
+                begin_or_continue(folder, experiment, prepared.card, device, start)
             if not run.finished:  # by another process, meanwhile
                 shown = progress or Progress(experiment.training.epochs, quiet)
                 Loop(run, experiment, prepared, device, shown).train()

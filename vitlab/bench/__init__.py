@@ -11,6 +11,8 @@ from vitlab.bench.contenders import CONTENDERS
 from vitlab.bench.page import lines_of, write_page
 from vitlab.bench.parts import All, Part
 from vitlab.bench.record import Row, fastest_other, groups, save, table_of
+from vitlab.bench.scale import Took
+from vitlab.bench.scale_page import scale_lines
 from vitlab.console import terminal
 from vitlab.data.words import one_line
 from vitlab.engine.run import describe_environment
@@ -34,9 +36,10 @@ def bench(part: OmitSubcommandPrefixes[OmitArgPrefixes[Part]] = All()) -> None: 
     torch.set_num_threads(part.threads)
     try:
         for name, config, runs in part.measure(where, tell):
-            path = save(record_of(name, config | {"threads": part.threads}, where), runs, part.out)
+            record = record_of(name, config | {"threads": part.threads}, where)
+            path = save(record, runs, part.out)
             write_page(part.out, part.page)
-            show(name, runs)
+            show(record, runs)
             console.print(f"{path} and {part.page} written\n", markup=False)
     except torch.OutOfMemoryError as problem:
         raise BadInput(f"the GPU's memory is too small for this part: {one_line(problem)}") from None
@@ -55,7 +58,7 @@ def record_of(name: str, config: dict[str, Any], device: torch.device) -> dict[s
     return {"name": name} | kept | {"versions": around["versions"] | versions(), "config": config}
 
 
-def show(name: str, runs: list[Any]) -> None:
+def show(record: dict[str, Any], runs: list[Any]) -> None:
     """A comparison as tables, curves as what they come to."""
     if isinstance(runs[0], Row):
         for group in groups(runs).values():
@@ -65,7 +68,8 @@ def show(name: str, runs: list[Any]) -> None:
                     tell(f"{row.contender}: {row.note}")
             tell(f"{fastest_other(group)}\n")
         return
-    for line in lines_of(name, [asdict(run) for run in runs]):
+    kept = [asdict(run) for run in runs]
+    for line in scale_lines(record | {"runs": kept}) if isinstance(runs[0], Took) else lines_of(record["name"], kept):
         tell(line)
 
 

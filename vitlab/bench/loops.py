@@ -14,6 +14,7 @@ from vitlab.data.prepared import Prepared, describe
 from vitlab.engine.loop import Loop
 from vitlab.engine.progress import Progress
 from vitlab.engine.run import claim_run
+from vitlab.engine.team import ALONE, Team
 from vitlab.experiment import Experiment
 from vitlab.model import ViT
 
@@ -33,28 +34,29 @@ class Trained:
         """The whole configuration."""
         return Experiment(model=self.model, augment=self.augment, training=training_of(self.batch, setting, EPOCHS))
 
-    def loop(self, setting: Setting, folder: Path, device: torch.device) -> Loop:
+    def loop(self, setting: Setting, folder: Path, device: torch.device, team: Team = ALONE) -> Loop:
         """The loop before its first step, compiled where the setting says so."""
         experiment, data = self.experiment(setting), self.data
         nothing = Part(data.train.pictures[:0], data.train.labels[:0])
         prepared = Prepared(describe(data, data.train, nothing), data.train, nothing, data.test)
-        return loop_in(folder, experiment, prepared, device)
+        return loop_in(folder, experiment, prepared, device, team)
 
 
-def loop_in(folder: Path, experiment: Experiment, data: Prepared, device: torch.device) -> Loop:
+def loop_in(folder: Path, experiment: Experiment, data: Prepared, device: torch.device, team: Team = ALONE) -> Loop:
     """A new run's loop before its first step, compiled where the experiment says so."""
     run = claim_run(folder, "run", exact=False)
     run.begin(experiment, data.card, device)
-    loop = Loop(run, experiment, data, device, Progress(experiment.training.epochs, quiet=True))
+    loop = Loop(run, experiment, data, device, Progress(experiment.training.epochs, quiet=True), team=team)
     if experiment.training.compile:
         loop.compile()
+    loop.forward = team.wrap(loop.forward, loop.session.learner.labelled)
     return loop
 
 
 def step_call(loop: Loop) -> Call:
-    """One whole step on the next batch: gather, augment, normalise, learn, clip, count."""
+    """One whole step on the next batch, or on this process's part of it: gather, augment, normalise, learn, count."""
     order = torch.randperm(len(loop.data.train)).to(loop.device)
-    batches = cycle(chosen for chosen in order.split(loop.batch) if len(chosen) == loop.batch)
+    batches = cycle(chosen[loop.own] for chosen in order.split(loop.batch) if len(chosen) == loop.batch)
     return lambda: loop.train_step(next(batches))
 
 

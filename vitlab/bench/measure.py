@@ -1,14 +1,19 @@
 """Timing by turns: a machine's speed drifts, so contenders are compared within a round, never across rounds."""
 
 import gc
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 Call = Callable[[], object]
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
@@ -31,20 +36,25 @@ class Timing:
 
 
 def take_turns(calls: Mapping[str, Call], rounds: int, repeats: int, device: torch.device) -> dict[str, Timing]:
-    """Time every call `repeats` times in each round, in an order that moves on by one from round to round."""
-    names = list(calls)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    """Time every call `repeats` times in each round."""
     for call in calls.values():
         call()  # first calls build caches and optimiser state
     gc.collect()
     gc.disable()  # a collection would fall on whoever is running
     try:
-        for turn in range(rounds):
-            start = turn % len(names)
-            for name in names[start:] + names[:start]:
-                seconds[name].append(burst(calls[name], repeats, device))
+        return by_turns({name: partial(burst, call, repeats, device) for name, call in calls.items()}, rounds)
     finally:
         gc.enable()
+
+
+def by_turns(timed: Mapping[Name, Callable[[], float]], rounds: int) -> dict[Name, Timing]:
+    """Ask each for its seconds once a round, in an order that moves on by one from round to round."""
+    names = list(timed)
+    seconds: dict[Name, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
+            seconds[name].append(timed[name]())
     return {name: Timing(tuple(values)) for name, values in seconds.items()}
 
 
@@ -58,6 +68,26 @@ def burst(call: Call, repeats: int, device: torch.device) -> float:
         call()
     wait(device)
     return (time.perf_counter() - started) / repeats
+
+
+class Neighbours:
+    """What other programs, and other guests of the same machine, do meanwhile."""
+
+    def __init__(self) -> None:
+        self.start, self.before = time.monotonic(), machine_seconds()
+
+    def cores(self, own: float) -> float:
+        """How many cores they kept busy since the start, in which we used so many seconds; 0 where nobody counts."""
+        return max(machine_seconds() - self.before - own, 0.0) / max(time.monotonic() - self.start, 1e-9)
+
+
+def machine_seconds() -> float:
+    """Seconds that all cores were at work, or withheld from this guest, since the system started."""
+    path = Path("/proc/stat")
+    if not path.exists():
+        return 0.0
+    user, nice, system, _, _, hard, soft, stolen, *_ = map(int, path.read_text().splitlines()[0].split()[1:])
+    return (user + nice + system + hard + soft + stolen) / os.sysconf("SC_CLK_TCK")
 
 
 def wait(device: torch.device) -> None:

@@ -33,6 +33,7 @@ vitlab bench attention    # time and memory of every kind of attention, 64 to 16
 vitlab bench growth       # an epoch, while one thing is doubled again and again
 vitlab bench data         # the data path alone
 vitlab bench roofline     # what bounds a recipe's step
+vitlab bench scale        # a step in one process and in two: docs/scale.md
 ```
 
 Times from different tables are not comparable: machines differ, and one machine's speed drifts. Ratios within a table

@@ -1,5 +1,6 @@
 """What can be measured: each part is its settings, read from the command line, and a way to measure."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from vitlab.bench.pipeline import compare_data_paths
 from vitlab.bench.points import Point
 from vitlab.bench.record import Row
 from vitlab.bench.roofline import Bound, measure_bound
+from vitlab.bench.scale import KINDS, KindName, Took, measure_scale, plan_in
 from vitlab.bench.settings import Manner, growth_setting
 from vitlab.bench.shapes import FOR_DEVICE, SHAPES, ShapeName, Work
 from vitlab.engine.compiler import compiler_trouble
@@ -28,8 +30,10 @@ Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hi
 Gigabytes = Annotated[float | None, tyro.conf.arg(metavar="GB", help_behavior_hint="")]
 Counts = Annotated[tuple[int, ...], tyro.conf.arg(metavar="COUNT…", help_behavior_hint="")]
 Shapes = Annotated[tuple[ShapeName, ...], tyro.conf.arg(help_behavior_hint="")]
+Kinds = Annotated[tuple[KindName, ...], tyro.conf.arg(help_behavior_hint="")]
 Tell = Callable[[str], object]
-Measured = tuple[str, dict[str, Any], list[Row] | list[Point] | list[Bound]]  # a record's name, config and runs
+Runs = list[Row] | list[Point] | list[Bound] | list[Took]
+Measured = tuple[str, dict[str, Any], Runs]  # a record's name, config and runs
 DIGITS = 10_000  # pictures that are embedded
 
 
@@ -190,6 +194,36 @@ class Roofline(Common):
 
 
 @dataclass(frozen=True)
+class Scale(Common):
+    """A training step in one process and in two on a CPU, and its parts alone; a model of step time is fitted to it."""
+
+    rounds: int = 9  # turns that everything gets
+    kinds: Kinds = ()  # models to train; left out, all of them
+    exchanged: float = 64.0  # MB of the largest message that two processes exchange
+    stored: float = 300.0  # MB of a file of pictures that is read from at random
+    patience: float = 0.0  # minutes in which a time is taken again where other programs were loud
+
+    def check(self, device: str) -> None:
+        super().check(device)
+        if device != "cpu":
+            raise BadInput("scale is measured on a CPU, by two processes of one thread each: add --device cpu")
+        if len(set(self.kinds or KINDS)) < 2 or self.exchanged < 0.017 or self.stored <= 0:
+            raise BadInput("a fit needs 2 kinds or more, 0.017 MB or more exchanged, and more than 0 MB stored")
+
+    def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
+        if device.type != "cpu":
+            tell("scale is measured on a CPU, and left out here")
+            return
+        kinds = {str(name): KINDS[name] for name in self.kinds or KINDS}
+        with tempfile.TemporaryDirectory() as folder:
+            plan = plan_in(folder, kinds, round(self.exchanged * 2**20), round(self.stored * 1e6))
+            found, others = measure_scale(plan, self.rounds, self.threads, 60 * self.patience, tell)
+        said = {name: {"words": str(kind), "gradients": kind.gradients} for name, kind in kinds.items()}
+        config = {"rounds": self.rounds, "processes": 2, "others": round(others, 3), "kinds": said}
+        yield f"scale-{device.type}", config, found
+
+
+@dataclass(frozen=True)
 class All(Common):
     """All of them, one after the other: about an hour on two cores."""
 
@@ -204,6 +238,7 @@ class All(Common):
             Growth(rounds=few, **common),
             Data(rounds=few, **common),
             Roofline(rounds=few, **common),
+            Scale(rounds=few, **common),
         ]
 
     def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
@@ -211,4 +246,4 @@ class All(Common):
             yield from part.measure(device, tell)
 
 
-Part = Peers | Attention | Growth | Data | Roofline | All
+Part = Peers | Attention | Growth | Data | Roofline | Scale | All

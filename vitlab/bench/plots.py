@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vitlab.report.charts import Axis
 from vitlab.reproduce.charts import colour
@@ -20,6 +20,7 @@ class Frame:
     title: str
     lines: Mapping[str, Mapping[int, float]]
     write: Callable[[float], str]
+    modelled: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # drawn instead of lines between the dots
 
 
 def log_log(frames: Sequence[Frame], title: str, about: str, across: str) -> str:
@@ -41,7 +42,7 @@ def drawn(frame: Frame, ends: tuple[float, float], labels: Mapping[str, str], ac
     left, right = ends
     bottom = TOP + TALL
     sizes = sorted({size for line in frame.lines.values() for size in line})
-    costs = [cost for line in frame.lines.values() for cost in line.values()]
+    costs = [cost for lines in (frame.lines, frame.modelled) for line in lines.values() for cost in line.values()]
     if not sizes:
         return [text(left, TOP - 14, frame.title, weight="600"), text(left, TOP + 20, "nothing measured", fill=SOFT)]
     ticks = decades(min(costs), max(costs))
@@ -55,13 +56,16 @@ def drawn(frame: Frame, ends: tuple[float, float], labels: Mapping[str, str], ac
     for size in sizes[:: -(-len(sizes) // MOST)]:
         parts.append(text(along.pixel(math.log(size)), bottom + 20, f"{size:,}", "middle", SOFT))
     parts.append(text((left + right) / 2, bottom + 40, across, "middle", SOFT))
-    parts += guides(up, along)
+    parts += [] if frame.modelled else guides(up, along)
     for label, line in frame.lines.items():
-        places = [(along.pixel(math.log(size)), up.pixel(math.log(line[size]))) for size in sorted(line)]
-        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+        dots, bends = (
+            [(along.pixel(math.log(size)), up.pixel(math.log(cost))) for size, cost in sorted(shown.items())]
+            for shown in (line, frame.modelled.get(label, line))
+        )
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in bends)
         if path:
             parts.append(f'<path d="M{path}" fill="none" stroke="{labels[label]}" stroke-width="2"/>')
-        parts += [dot(x, y, 3.2, labels[label]) for x, y in places]
+        parts += [dot(x, y, 3.2, labels[label]) for x, y in dots]
     return parts
 
 

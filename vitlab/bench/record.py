@@ -10,6 +10,7 @@ from rich.table import Table
 from vitlab.bench.measure import Timing
 from vitlab.bench.points import Point
 from vitlab.bench.roofline import Bound
+from vitlab.bench.scale import Took
 from vitlab.bench.settings import MANNERS
 from vitlab.engine.storage import make_folder, write_json
 
@@ -140,7 +141,7 @@ def markdown(rows: list[Row]) -> list[str]:
     return lines + [f"| {' | '.join(row.cells()[place] for place in places)} |" for row in rows]
 
 
-def save(record: dict[str, Any], runs: Iterable[Row | Point | Bound], out: Path) -> Path:
+def save(record: dict[str, Any], runs: Iterable[Row | Point | Bound | Took], out: Path) -> Path:
     """Write the record under its name."""
     make_folder(out)
     path = out / f"{record['name']}.json"

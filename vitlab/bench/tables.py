@@ -1,0 +1,37 @@
+"""Tables of a Markdown page, and how their cells are written."""
+
+from collections.abc import Iterable, Sequence
+
+from vitlab.bench.scale import Took
+from vitlab.bench.sections import time_words
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 0, words: int = 0) -> str:
+    """Figures to the right; the first `left` columns and the last `words` to the left."""
+    figures = len(heads) - left - words
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * left + "---:|" * figures + "---|" * words]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def spread(took: Took) -> str:
+    """The median, and half of the range between the quartiles."""
+    half = (took.high - took.low) / 2
+    return f"{time_words(took.milliseconds)} ± {100 * half / took.milliseconds:.0f} %"
+
+
+def share(part: float) -> str:
+    return f"{100 * part:.0f} %"
+
+
+def percent(error: float) -> str:
+    return f"{100 * error:+.0f} %".replace("-", "−")
+
+
+def mean_size(values: Sequence[float]) -> str:
+    return share(sum(map(abs, values)) / len(values))
+
+
+def long_time(seconds: float) -> str:
+    if seconds < 99.5:
+        return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.1f} h"
