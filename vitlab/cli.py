@@ -24,6 +24,7 @@ from vitlab.engine.loop import Stopped
 from vitlab.engine.run import open_run, zoo
 from vitlab.engine.team import place
 from vitlab.errors import BadInput, choose
+from vitlab.export.command import export
 from vitlab.look.words import describe_look, describe_trust
 from vitlab.pretrain.command import finetune, labels, pretrain
 from vitlab.printed import Count, Device, Folder, RunName, announce, out, show_accuracy, show_result
@@ -306,6 +307,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "predict": predict,
     "look": look,
     "report": report,
+    "export": export,
     "data": data,
     "settings": settings,
     "reproduce": reproduce,

@@ -1,0 +1,9 @@
+"""Our models out: each format is written, loaded again, run and compared with the model before it is kept."""
+
+from vitlab.export.onnx import Onnx
+from vitlab.export.subject import Answer, Kept, Mismatch, Subject, Target, export
+from vitlab.export.torch_export import TorchExport
+
+Format = Onnx | TorchExport
+
+__all__ = ["Answer", "Format", "Kept", "Mismatch", "Onnx", "Subject", "Target", "TorchExport", "export"]
