@@ -28,6 +28,7 @@ LAYERS = [
     {"reproduce"},
     {"recipes"},
     {"lab", "printed", "arguments"},
+    {"inference"},
     {"study", "pretrain", "bench", "check", "transfer", "export", "page", "reproduce.workers", "reproduce.runs"},
     {""},
     {"cli"},
