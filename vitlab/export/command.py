@@ -12,9 +12,10 @@ from tyro.conf import Positional
 from vitlab import lab
 from vitlab.data.prepared import unit
 from vitlab.errors import BadInput, choose
-from vitlab.export import Answer, Format, Kept, Onnx, Subject, Target
+from vitlab.export import Answer, Format, Hub, Kept, Onnx, Subject, Target
 from vitlab.export import export as write_and_prove
 from vitlab.export.graph import BATCHES, step
+from vitlab.export.hub import push as send
 from vitlab.export.onnx import session_of
 from vitlab.printed import Folder, out
 from vitlab.settings import kinds_of
@@ -32,6 +33,7 @@ def export(
     int8: bool = False,
     place: Annotated[Path | None, tyro.conf.arg(name="out", metavar="PATH", help_behavior_hint="")] = None,
     licence: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,
+    push: Annotated[str | None, tyro.conf.arg(metavar="USER/NAME", help_behavior_hint="")] = None,
     data: Folder = None,
 ) -> None:
     """Write a run's model for other programs, once it has answered there as it does here.
@@ -47,6 +49,7 @@ def export(
         int8: Keep the weights in 8 bits: a quarter of the file.
         place: Where to; left out, model.onnx and the like in the run.
         licence: Licence of the weights, such as apache-2.0, to be named in the file.
+        push: With --to hub, put it on the Hugging Face hub under this name; nothing is sent otherwise.
         data: Folder of the data sets, to judge weights in 8 bits; left out, $VITLAB_DATA or a folder in your cache.
     """
     opened = lab.as_run(run)
@@ -55,9 +58,13 @@ def export(
         raise BadInput(f"{opened.folder} knows no classes: teach it some by 'vitlab finetune {opened.folder}'")
     target = chosen(to, {"maps": maps, "layers": layers, "int8": int8})
     subject = Subject(opened, licence or ("apache-2.0" if opened.shipped else None))
+    if push and not isinstance(target, Hub):
+        raise BadInput(f"--push is for --to hub, not for --to {to}")
     kept = write_and_prove(subject, target, place)
     for line in (*told(kept), *(judged(subject, kept, data) if int8 else [])):
         out.print(line, markup=False)
+    if push:
+        out.print(f"pushed: {send(subject, push)}", markup=False)
 
 
 assert export.__doc__ is not None
@@ -80,7 +87,7 @@ def told(kept: Kept) -> list[str]:
     tall, wide = step(form.graph.network)
     size = f"height a multiple of {tall}, width of {wide}"
     if form.fixed:
-        size = f"{shape.height}×{shape.width} alone, the size that {form.fixed[0]} was learned for"
+        size = f"{shape.height}×{shape.width} alone, since {form.fixed}"
     asked = f"batches of {', '.join(map(str, BATCHES))}{'' if form.fixed else ' and other sizes'}"
     return [
         f"{kept.path}: {kept.size / 1e6:,.2f} MB; any batch; {size}",

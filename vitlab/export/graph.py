@@ -127,10 +127,13 @@ class Form:
 
     graph: Graph
     settings: Model
+    held: str = ""  # why the format keeps to one size, if it does
 
     @cached_property
-    def fixed(self) -> tuple[str, ...]:
-        return made_for_one_size(self.graph.network, self.settings)
+    def fixed(self) -> str:
+        """Why height and width stay as they are; empty where they are free."""
+        weights = made_for_one_size(self.graph.network, self.settings)
+        return self.held or (f"{weights[0]} was learned for that size" if weights else "")
 
     def program(self) -> ExportedProgram:
         """The graph as torch.export sees it: for any batch, and for any height and width if it allows that."""
