@@ -88,12 +88,13 @@ def test_every_command_of_the_readme_runs(checkout):
     assert (checkout / "runs/digits/report.html").stat().st_size < 1_000_000
     create, work, report, *_ = commands_of("docs/study.md")
     assert {create, f"{work} && {report}"} < {*commands}
-    trained_elsewhere = "vitlab reproduce r1 --small"  # by tests/test_reproduce_small.py
-    assert trained_elsewhere in commands
+    called_elsewhere = {"vitlab reproduce r1 --small", "vitlab calibrate runs/digits", "vitlab export runs/digits"}
+    assert called_elsewhere <= {*commands}  # by tests/test_reproduce_small.py and tests/test_export_command.py
+    assert called_elsewhere - {*commands_of("docs/export.md")} == {"vitlab reproduce r1 --small"}
     printed = {
         command: run(command, checkout, status=int(command == MISTAKEN))
         for command in dict.fromkeys([*commands[2:], *commands_of("docs/look.md"), *commands_of("docs/study.md")[2:]])
-        if command and not command.startswith("source") and command != trained_elsewhere
+        if command and not command.startswith("source") and command not in called_elsewhere
     }
     assert printed["vitlab predict runs/digits docs/seven.png"].startswith("docs/seven.png: 7 ")
     look = (ROOT / "docs/look.md").read_text(encoding="utf-8")

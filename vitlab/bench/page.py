@@ -328,10 +328,8 @@ def inference_sections(records: Sequence[Record]) -> list[str]:
         lines += [f"### On {place(record)}", "", provenance(record), ""]
         busy = record["config"]["load"]
         if busy > 0.5:
-            lines += [
-                f"Other programs were at work: a load of {busy} before it began. Times are too long, ratios fairer.",
-                "",
-            ]
+            words = f"Other programs were at work, a load of {busy} before it began: times are too long, ratios fairer."
+            lines += [words, ""]
         lines += [*inference_tables([Served(**run) for run in record["runs"]])]
     return lines or [NOTHING, ""]
 

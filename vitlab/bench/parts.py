@@ -220,12 +220,7 @@ class Inference(Common):
             for found in measure_inference(run, sorted(set(self.batches)), self.rounds, device, test):
                 rows += found
                 tell("\n".join(inference_lines(found)))
-        config = {
-            "rounds": self.rounds,
-            "batches": list(self.batches),
-            "runs": [run.name for run in self.runs],
-            "load": load,
-        }
+        config = {"rounds": self.rounds, "batches": list(self.batches), "load": load}
         yield f"inference-{device.type}", config, rows
 
     def test_part(self, run: Run, tell: Tell) -> DataPart | None:
