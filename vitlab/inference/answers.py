@@ -14,6 +14,7 @@ from vitlab.data.pictures import Unreadable, decode, is_picture, read_picture, s
 from vitlab.data.prepared import Normalise, unit
 from vitlab.data.words import shown
 from vitlab.engine.run import Run
+from vitlab.engine.storage import explain
 from vitlab.errors import BadInput
 from vitlab.lab import as_run, find_device
 
@@ -121,7 +122,10 @@ def files(given: Iterable[Path]) -> Iterator[Path]:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise explain(error, f"cannot read {shown(folder)}") from error
     yield from (Path(entry.path) for entry in entries if entry.is_file() and is_picture(entry.name))
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
