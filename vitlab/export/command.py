@@ -27,7 +27,7 @@ def export(
     run: Positional[Path],
     /,
     *,
-    to: str = "onnx",
+    to: Annotated[str, tyro.conf.arg(metavar="|".join(sorted(kinds_of(Format))))] = "onnx",
     maps: bool = False,
     layers: bool = False,
     int8: bool = False,
@@ -43,7 +43,7 @@ def export(
 
     Args:
         run: The run's folder.
-        to: The format: {formats}.
+        to: The format.
         maps: Give the attention maps of every layer and head too.
         layers: Give the logits before the first block and after each too.
         int8: Keep the weights in 8 bits: a quarter of the file.
@@ -65,10 +65,6 @@ def export(
         out.print(line, markup=False)
     if push:
         out.print(f"pushed: {send(subject, push)}", markup=False)
-
-
-assert export.__doc__ is not None
-export.__doc__ = export.__doc__.format(formats=", ".join(sorted(kinds_of(Format))))
 
 
 def chosen(name: str, flags: dict[str, bool]) -> Target:
@@ -112,6 +108,8 @@ def judged(subject: Subject, kept: Kept, data: Path | None) -> list[str]:
         return [*lines, f"  its accuracy is not known, since the test part is not at hand ({reason})"]
     stated = subject.run.evaluation
     count = min(TESTED, stated.count)
+    if not count:
+        return [*lines, "  its accuracy is not known, since there are no test pictures"]
     guesses = torch.cat([guessed(answer, part) for part in prepared.test.pictures[:count].split(250)])
     right, before = (int((each == stated.labels[:count]).sum()) for each in (guesses, stated.guesses[:count]))
     return [*lines, f"  accuracy {right / count:.2%} against {before / count:.2%} of {count:,} test pictures"]

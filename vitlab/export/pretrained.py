@@ -48,8 +48,6 @@ class Pretrained(nn.Module, ModelHubMixin, library_name="vitlab", pipeline_tag="
             how = ("revision", "cache_dir", "force_download", "local_files_only", "token")
             wanted = [*NEEDED, *WHERE_THERE]  # nothing executable is fetched
             folder = Path(snapshot_download(model_id, allow_patterns=wanted, **{name: given[name] for name in how}))
-        return cls(Run(folder)) if (folder / "experiment.json").exists() else no_model(model_id)
-
-
-def no_model(where: str) -> Any:
-    raise BadInput(f"{where} holds no model of vitlab: there is no experiment.json in it")
+        if not (folder / "experiment.json").exists():
+            raise BadInput(f"{model_id} holds no model of vitlab: there is no experiment.json in it")
+        return cls(Run(folder))

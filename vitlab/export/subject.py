@@ -62,9 +62,11 @@ class Target(Protocol):
     def form(self, subject: Subject) -> Form:
         """What the export must answer."""
 
-    def write(self, subject: Subject, form: Form, path: Path) -> None: ...
+    def write(self, subject: Subject, form: Form, path: Path) -> None:
+        """Write it, as a file or a folder."""
 
-    def load(self, path: Path) -> Answer: ...
+    def load(self, path: Path) -> Answer:
+        """What was written, as its users will run it; it answers in logits at least."""
 
 
 def export(subject: Subject, target: Target, out: Path | None = None) -> "Kept":
@@ -95,13 +97,15 @@ def compare(form: Form, answer: Answer, what: str) -> float:
     for place, shape in enumerate(form.sizes()):
         pictures = torch.rand(shape, generator=torch.Generator().manual_seed(place))
         expected, found = form.answer(pictures), answer(pictures)
+        if "logits" not in found:
+            raise Mismatch(f"{what} is not kept: it gives no logits")
         for name, given in found.items():
             where = f"{name} of {'×'.join(map(str, shape))} pictures"
             if given.shape != expected[name].shape:
                 raise Mismatch(
                     f"{what} is not kept: {where} are {tuple(given.shape)}, not {tuple(expected[name].shape)}"
                 )
-            gap = float((given - expected[name]).abs().max() / expected[name].abs().max())
+            gap = float((given - expected[name]).abs().max() / expected[name].abs().max().clamp(min=1e-30))
             if not gap <= TOLERANCE:
                 raise Mismatch(
                     f"{what} is not kept: {where} differ from the model's by {gap:.1e} of the largest, "
