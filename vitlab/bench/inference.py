@@ -147,9 +147,7 @@ def inference_tables(rows: Sequence[Served]) -> list[str]:
         for way in dict.fromkeys(row.way for row in own):
             cells = {row.batch: row for row in own if row.way == way}
             first = next(iter(cells.values()))
-            times = [
-                f"{row.milliseconds:,.2f} ms<br>{row.pictures_per_second:,.0f}/s" for _, row in sorted(cells.items())
-            ]
+            times = [cell(row) for _, row in sorted(cells.items())]
             file = "" if first.megabytes is None else f"{first.megabytes:.2f} MB"
             right = "" if first.accuracy is None else f"{first.accuracy:.2%}"
             lines += [f"| {way} | {' | '.join(times)} | {first.weights:,} | {file} | {right} |"]
@@ -157,3 +155,7 @@ def inference_tables(rows: Sequence[Served]) -> list[str]:
         counted = [f"- accuracy: of the first {tested:,} test pictures."] if tested else []
         lines += ["", *notes, *counted, ""]
     return lines
+
+
+def cell(row: Served) -> str:
+    return f"{row.milliseconds:,.2f} ms<br>{row.pictures_per_second:,.0f}/s<br>×{row.ratio:.2f}"

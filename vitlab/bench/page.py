@@ -108,7 +108,8 @@ INFERENCE = """## Inference
 
 A trained model, from pictures in memory to logits, normalisation included: by torch as it is, compiled, by onnxruntime from the file
 that `vitlab export` writes, by onnxruntime with weights in 8 bits, and timm's VisionTransformer of the same width, depth, heads, MLP and
-patch by torch as it is. By turns; the median over the rounds: milliseconds for a batch, and pictures a second.
+patch by torch as it is. By turns; the median over the rounds: milliseconds for a batch, pictures a second, and × the median of the
+rounds' own ratios to torch as it is: above 1 means slower.
 """  # noqa: E501
 
 

@@ -57,17 +57,20 @@ def predict(
     for answer in followed(pictures, predictor.answers(files(pictures))):
         if isinstance(answer, Unread):
             unread += 1
-            complain(answer.reason)
+            remark(answer.reason)
             continue
         if not read and predictor.seems_swapped:
-            complain("dark and light seem swapped against the training pictures; try --invert")
+            remark("dark and light seem swapped against the training pictures; try --invert")
         read += 1
         show(answer)
     sys.stdout.flush()
     if not read and not unread:
         raise BadInput(f"no picture in {', '.join(map(str, folders))}")
-    if folders or predictor.temperature != 1:
-        print(summary(read, unread, time.perf_counter() - began, predictor.temperature), file=sys.stderr)
+    told = [summary(read, unread, time.perf_counter() - began)] if folders else []
+    if predictor.temperature != 1:
+        told.append(f"probabilities calibrated, temperature {predictor.temperature:.2f}")
+    if told:
+        remark("; ".join(told))
     if unread:
         sys.exit(1 if read else 2)
 
@@ -85,15 +88,14 @@ def calibrate(run: Positional[Path], /, data: Folder = None, device: Device = "a
         out.print(line, markup=False)
 
 
-def complain(words: str) -> None:
+def remark(words: str) -> None:
+    """What is no answer goes to stderr."""
     print(f"vitlab: {words}", file=sys.stderr)
 
 
-def summary(read: int, unread: int, seconds: float, temperature: float) -> str:
-    parts = [f"{read:,} pictures in {seconds:.1f} s, {read / seconds:,.0f} a second"]
-    parts += [f"{unread:,} could not be read"] * bool(unread)
-    parts += [f"probabilities calibrated, temperature {temperature:.2f}"] * (temperature != 1)
-    return "vitlab: " + "; ".join(parts)
+def summary(read: int, unread: int, seconds: float) -> str:
+    words = f"{read:,} picture{'s' * (read != 1)} in {seconds:.1f} s, {read / seconds:,.0f} a second"
+    return f"{words}; {unread:,} could not be read" if unread else words
 
 
 @contextmanager
