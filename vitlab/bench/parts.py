@@ -220,7 +220,8 @@ class Inference(Common):
             for found in measure_inference(run, sorted(set(self.batches)), self.rounds, device, test):
                 rows += found
                 tell("\n".join(inference_lines(found)))
-        config = {"rounds": self.rounds, "batches": list(self.batches), "load": load}
+        trained = {run.name: run.environment["command"] for run in map(open_run, self.runs)}
+        config = {"rounds": self.rounds, "batches": list(self.batches), "load": load, "trained": trained}
         yield f"inference-{device.type}", config, rows
 
     def test_part(self, run: Run, tell: Tell) -> DataPart | None:
