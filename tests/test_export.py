@@ -28,9 +28,9 @@ from vitlab.model import Network, Shape
 from vitlab.model.blocks import Block
 
 CARD = Card("noise", 3, 8, 16, tuple("abcde"), (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), 1, 0, 0, "", ())
-BLOCKS = (
-    Block(), Block(norm="after", activation="relu"), Block(norm="none"), Block(norm_kind="rms", activation="swiglu"),
-    Block(shift=8, lean=True, layer_scale=0.1),
+BLOCKS = (  # a shift's tables take long to follow at any size, so it meets positions that were learned for one
+    Block(shift=8, lean=True, layer_scale=0.1), Block(), Block(norm="after", activation="relu"), Block(norm="none"),
+    Block(norm_kind="rms", activation="swiglu"),
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def each_kind_at_least_once() -> list:
             tokens=small_tokens(tokens), positions=positions(), head=head(), block=block, depth=1, registers=place % 2,
             attention=small_attention(attention, qk_norm=place == 1),
         )  # fmt: skip
-        asked = {"maps": place < len(ATTENTIONS), "layers": place in (0, 3)}  # the maps of each kind, once
+        asked = {"maps": place < len(ATTENTIONS), "layers": place == 0}  # the maps of each kind, once
         models.append(pytest.param(model, asked, id=f"{tokens.kind}-{positions.kind}-{attention.kind}-{head.kind}"))
     return [*models, pytest.param(small_multiscale(depth=1), {"maps": True}, id="multi-scale")]
 

@@ -331,7 +331,7 @@ def inference_sections(records: Sequence[Record]) -> list[str]:
         if busy > 0.5:
             words = f"Other programs were at work, a load of {busy} before it began: times are too long, ratios fairer."
             lines += [words, ""]
-        lines += [*(f"- {name}: `{command}`" for name, command in record["config"]["trained"].items()), ""]
+        lines += [*(f"- {name}: {origin}" for name, origin in record["config"]["trained"].items()), ""]
         lines += [*inference_tables([Served(**run) for run in record["runs"]])]
     return lines or [NOTHING, ""]
 

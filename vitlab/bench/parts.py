@@ -220,7 +220,7 @@ class Inference(Common):
             for found in measure_inference(run, sorted(set(self.batches)), self.rounds, device, test):
                 rows += found
                 tell("\n".join(inference_lines(found)))
-        trained = {run.name: run.environment["command"] for run in map(open_run, self.runs)}
+        trained = {run.name: origin(run) for run in map(open_run, self.runs)}
         config = {"rounds": self.rounds, "batches": list(self.batches), "load": load, "trained": trained}
         yield f"inference-{device.type}", config, rows
 
@@ -232,6 +232,10 @@ class Inference(Common):
         except BadInput as reason:
             tell(f"the accuracy of {run.name} is not measured, since its test part is not at hand ({reason})")
         return None
+
+
+def origin(run: Run) -> str:
+    return "comes with vitlab" if run.shipped else run.environment["command"]
 
 
 @dataclass(frozen=True)
