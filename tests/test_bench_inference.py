@@ -19,7 +19,7 @@ from vitlab.model.heads import Mean
 
 def test_a_tiny_run_is_served_by_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "compiler_trouble", lambda device: "left out, since compiling takes long")
-    run = vitlab.train("digits", *QUICK, "depth=1", "epochs=1", "tokens=conv-patches", runs=tmp_path, quiet=True)
+    run = vitlab.train("digits", *QUICK, "depth=0", "optimiser=adamw", "tokens=conv-patches", runs=tmp_path, quiet=True)
     page, where = tmp_path / "page.md", tmp_path / "bench"
     bench(Inference(runs=(run.folder,), rounds=2, batches=(1, 3), pictures=300, device="cpu", out=where, page=page))
     record = json.loads((where / "inference-cpu.json").read_text())
