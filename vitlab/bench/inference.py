@@ -78,14 +78,14 @@ def measure_inference(
 
 
 def ways(subject: Subject, folder: Path, device: torch.device) -> list[Way]:
-    """Every way that there is here; onnxruntime is asked on a CPU, by its own build for it."""
+    """Every way that there is here; onnxruntime, where vitlab[export] is installed, on a CPU alone."""
     graph = Graph(subject.network, subject.card, subject.run.temperature).to(device)
     weights = sum(weight.numel() for weight in graph.parameters())
     found = [Way(EAGER, lambda pictures: graph(pictures)["logits"], weights)]
     if compiler_trouble(device.type) is None:
         compiled = torch.compile(graph, dynamic=True)
         found.append(Way(COMPILED, lambda pictures: compiled(pictures)["logits"], weights))
-    if device.type == "cpu":
+    if device.type == "cpu" and all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))):
         for name, target in ((ONNX, Onnx()), (INT8, Onnx(int8=True))):
             path = folder / target.file
             target.write(subject, target.form(subject), path)
