@@ -122,7 +122,7 @@ def test_a_run_goes_to_the_hub_and_back_with_a_card_that_the_hub_reads(done: Don
         torch.testing.assert_close(model(pictures), logits, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(model.probabilities(pictures), (logits / run.temperature).softmax(dim=-1))
     card, result = ModelCard.load("runs/digits/hub/README.md"), run.result
-    assert (card.data.library_name, card.data.license) == ("vitlab", "mit")
+    assert (card.data.library_name, card.data.license, model.licence) == ("vitlab", "mit", "mit")
     (measured,) = card.data.eval_results
     assert measured.metric_value == pytest.approx(result["test_accuracy"], abs=1e-6)
     stated = [f"{100 * result[name]:.2f} %" for name in ("test_accuracy", "low", "high")]

@@ -50,4 +50,4 @@ class Pretrained(nn.Module, ModelHubMixin, library_name="vitlab", pipeline_tag="
             folder = Path(snapshot_download(model_id, allow_patterns=wanted, **{name: given[name] for name in how}))
         if not (folder / "experiment.json").exists():
             raise BadInput(f"{model_id} holds no model of vitlab: there is no experiment.json in it")
-        return cls(Run(folder))
+        return cls(Run(folder), given.get("licence"))
