@@ -34,7 +34,7 @@ bench: .venv/dev
 
 # torchvision's wheel does not import beside a CPU torch; timm needs only its name, so it comes without dependencies.
 .venv/dev: .venv/python pyproject.toml constraints.txt
-	$(PIP) --editable .[dev,study,bench]
+	$(PIP) --editable .[dev,study,bench,export]
 	$(PIP) --no-deps timm torchvision lightly transformers vit-pytorch
 	touch .venv/core $@
 

@@ -29,6 +29,7 @@ LAYERS = [
     {"own"},
     {"recipes"},
     {"lab", "printed", "arguments"},
+    {"inference"},
     {"study", "pretrain", "bench", "check", "transfer", "export", "page", "reproduce.workers", "reproduce.runs"},
     {""},
     {"cli"},

@@ -12,7 +12,7 @@ from PIL import Image
 from vitlab.bench import bench
 from vitlab.bench.contenders import CONTENDERS, Contender
 from vitlab.bench.measure import Timing, take_turns
-from vitlab.bench.parts import All, Attention, Common, Data, Growth, Peers, Roofline, Scale
+from vitlab.bench.parts import All, Attention, Common, Data, Growth, Inference, Peers, Roofline, Scale
 from vitlab.bench.pipeline import Steps, crop, flip, noise, one_by_one, to_tensor
 from vitlab.bench.record import Row, fastest_other, missing
 from vitlab.bench.reports import Loading, loader
@@ -151,7 +151,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path, monkeypatch, part: Common,
 
 def test_all_passes_on_what_it_is_told(tmp_path) -> None:
     parts = All(1, "cpu", tmp_path, tmp_path / "page.md", rounds=10).parts()
-    assert [type(part) for part in parts] == [Peers, Attention, Growth, Data, Roofline, Scale]
+    assert [type(part) for part in parts] == [Peers, Attention, Growth, Data, Roofline, Scale, Inference]
     assert {(part.threads, part.device, part.out, part.page) for part in parts} == {
         (1, "cpu", tmp_path, tmp_path / "page.md")
     }

@@ -213,7 +213,7 @@ def test_the_page_says_what_made_up_records_say(tmp_path) -> None:
     assert "softmax, fused at 16,384 tokens was left out: about 30 s" in text
     assert "### On a GPU (a made-up device)" in text
     assert "| width | 32: 10 ms | 64: 20 ms | 128: 40 ms | 256: 80 ms | 512: 160 ms | 1.00 ± 0.00 (64 … 512) |" in text
-    assert text.count("Nothing is recorded yet.") == 4  # recipes, peers, roofline, data
+    assert text.count("Nothing is recorded yet.") == 5  # recipes, peers, roofline, data, inference
     charts = {path.name for path in (tmp_path / "docs/performance").iterdir()}
     assert charts == set(re.findall(r"\]\(performance/([^)]+)\)", text)) == {"attention-cpu.svg", "growth-cuda.svg"}
     drawn = ElementTree.parse(tmp_path / "docs/performance/attention-cpu.svg")

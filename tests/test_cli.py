@@ -103,7 +103,7 @@ def test_predict_reads_any_picture(trained, say, tmp_path):
     assert [line.split(":")[0] for line in printed.splitlines()] == [str(dark), str(light)]
     status, printed, complaint = say("predict", trained, light)
     assert "--invert" in complaint
-    first = json.loads(say("predict", trained, dark, "--as-json")[1])
+    first = json.loads(say("predict", trained, dark, "--format", "jsonl")[1])
     assert sum(first["probabilities"]) == pytest.approx(1, abs=1e-5)
     assert sorted(first["classes"]) == list("0123456789")
     (tmp_path / "no.png").write_text("not a picture")

@@ -89,7 +89,8 @@ def commands_of(page: str) -> list[str]:
     return [line.partition("#")[0].strip() for block in blocks(text, "sh") for line in block.splitlines()]
 
 
-TRAINED_ELSEWHERE = "vitlab reproduce r1 --small"  # by tests/test_reproduce_small.py
+# By tests/test_reproduce_small.py and tests/test_export_command.py.
+RUN_ELSEWHERE = {"vitlab reproduce r1 --small", "vitlab calibrate runs/digits", "vitlab export runs/digits"}
 
 
 def commands_to_run() -> list[str]:
@@ -98,9 +99,10 @@ def commands_to_run() -> list[str]:
     assert commands[:2] == ["make run", "make test"]
     assert "make test" in (ROOT / ".ci/run").read_text()  # the suite itself is not run inside itself
     create, work, report, *_ = commands_of("docs/study.md")
-    assert {create, f"{work} && {report}", TRAINED_ELSEWHERE} < {*commands}
+    assert {create, f"{work} && {report}", *RUN_ELSEWHERE} < {*commands}
+    assert RUN_ELSEWHERE - {*commands_of("docs/export.md")} == {"vitlab reproduce r1 --small"}
     found = dict.fromkeys([*commands[2:], *commands_of("docs/look.md"), *commands_of("docs/study.md")[2:]])
-    return [each for each in found if each and not each.startswith("source") and each != TRAINED_ELSEWHERE]
+    return [each for each in found if each and not each.startswith("source") and each not in RUN_ELSEWHERE]
 
 
 def is_about_the_first_run(command: str) -> bool:

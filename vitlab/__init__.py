@@ -11,7 +11,8 @@ from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Training
-from vitlab.lab import Prediction, evaluate, finetune, load_pictures, look, predict, resume, train
+from vitlab.inference.answers import Prediction, load_pictures, predict
+from vitlab.lab import evaluate, finetune, look, resume, train
 from vitlab.model import MultiScale, Shape, ViT
 from vitlab.recipes import recipe
 from vitlab.settings import override

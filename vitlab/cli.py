@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,6 +23,8 @@ from vitlab.engine.loop import Stopped
 from vitlab.engine.run import open_run, zoo
 from vitlab.engine.team import place
 from vitlab.errors import BadInput, choose
+from vitlab.export.command import export
+from vitlab.inference.command import calibrate, predict
 from vitlab.look.words import describe_look, describe_trust
 from vitlab.own import choices, is_own
 from vitlab.pretrain.command import finetune, labels, pretrain
@@ -104,41 +105,6 @@ def evaluate(run: Positional[Path], /, data: Folder = None, device: Device = "au
     worst = sorted(range(len(card.classes)), key=lambda i: float(confusion[i, i] / confusion[i].sum().clamp(min=1)))
     for i in worst[:3] if result.count else []:
         out.print(f"  {card.classes[i]}: {int(confusion[i, i])} of {int(confusion[i].sum())} right", markup=False)
-
-
-def predict(
-    run: Positional[Path],
-    pictures: Positional[tuple[Path, ...]],
-    /,
-    top: int = 3,
-    invert: bool = False,
-    as_json: bool = False,
-) -> None:
-    """Say what is on your pictures.
-
-    Args:
-        run: The run's folder.
-        pictures: Picture files; each is fitted to the size the model learned on.
-        top: How many classes to name for each picture.
-        invert: Swap dark and light first: MNIST's digits are white on black.
-        as_json: Print one JSON object for each picture.
-    """
-    if not pictures:
-        raise BadInput("no picture given: write vitlab predict RUN PICTURE…")
-    if not invert and looks_inverted(run, pictures):
-        print("vitlab: dark and light seem swapped against the training pictures; try --invert", file=sys.stderr)
-    for found in lab.predict(run, pictures, invert=invert):
-        if as_json:
-            print(json.dumps(asdict(found), ensure_ascii=False))
-            continue
-        named = zip(found.classes[: max(top, 1)], found.probabilities, strict=False)
-        out.print(f"{found.picture}: " + ", ".join(f"{label} {share:.1%}" for label, share in named), markup=False)
-
-
-def looks_inverted(run: Path, pictures: tuple[Path, ...]) -> bool:
-    """Whether the negatives of these pictures would be nearer to the training pictures in mean brightness."""
-    normal, swapped = (abs(float(lab.load_pictures(run, pictures[:1], invert).mean())) for invert in (False, True))
-    return swapped + 1 < normal
 
 
 def look(
@@ -308,8 +274,10 @@ VERBS: dict[str, Callable[..., Any]] = {
     "resume": resume,
     "evaluate": evaluate,
     "predict": predict,
+    "calibrate": calibrate,
     "look": look,
     "report": report,
+    "export": export,
     "data": data,
     "settings": settings,
     "reproduce": reproduce,

@@ -1,4 +1,4 @@
-"""The verbs, as functions: train, finetune, resume, evaluate, predict, look, report."""
+"""The verbs, as functions: train, finetune, resume, evaluate, look, report."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitlab.data import data_folder, read_picture
-from vitlab.data.prepared import Card, Normalise, Prepared, move, prepare, unit
+from vitlab.data import data_folder
+from vitlab.data.prepared import Card, Normalise, Prepared, move, prepare
 from vitlab.engine.evaluation import Evaluation, counted, evaluate_part
 from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.engine.progress import Progress
@@ -161,41 +161,6 @@ def evaluate(run: Run | Path | str, data: Path | str | None = None, device: str 
     bfloat16 = use_bfloat16(experiment.training.precision, where)
     normalise = Normalise(run.card, where)
     return evaluate_part(run.model().to(where), move(test, where), normalise, bfloat16, experiment.testing)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a model says of one picture: classes and probabilities, likeliest first."""
-
-    picture: str
-    classes: tuple[str, ...]
-    probabilities: tuple[float, ...]
-
-
-def predict(run: Run | Path | str, pictures: Sequence[Path | str], invert: bool = False) -> list[Prediction]:
-    """Classify picture files, fitted to the run's size and channels as its training pictures were."""
-    run = as_run(run)
-    if not run.card.labelled:
-        raise BadInput(
-            f"{run.folder} knows no classes: teach it some by 'vitlab finetune {run.folder}' and pictures with labels"
-        )
-    model, classes = run.model(), run.card.classes
-    found = []
-    for start in range(0, len(pictures), 256):
-        paths = pictures[start : start + 256]
-        with torch.inference_mode():
-            rows = model.logits(load_pictures(run, paths, invert)).softmax(dim=-1)
-        for path, row in zip(paths, rows, strict=True):
-            order = row.argsort(descending=True).tolist()
-            found.append(Prediction(str(path), tuple(classes[i] for i in order), tuple(row[order].tolist())))
-    return found
-
-
-def load_pictures(run: Run | Path | str, pictures: Sequence[Path | str], invert: bool = False) -> Tensor:
-    """Picture files as the run's model takes them: fitted and normalised, (b, c, y, x)."""
-    card = as_run(run).card
-    read = torch.stack([read_picture(Path(path), card.channels, card.height, card.width) for path in pictures])
-    return Normalise(card, torch.device("cpu"))(unit(255 - read if invert else read))
 
 
 def report(

@@ -76,7 +76,7 @@ def show(record: dict[str, Any], runs: list[Any]) -> None:
 def versions() -> dict[str, str]:
     """The version of every contender's library, and of torchvision, whose transforms the reports' style uses."""
     found = {}
-    for package in sorted({contender.package for contender in CONTENDERS} - {"torch"} | {"torchvision"}):
+    for package in sorted({contender.package for contender in CONTENDERS} - {"torch"} | {"torchvision", "onnxruntime"}):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from vitlab.bench.inference import Served, inference_tables
 from vitlab.bench.points import Point
 from vitlab.bench.record import Row, fastest_other, groups, markdown, others, rival, title
 from vitlab.bench.roofline import KIND_NAMES, Bound
@@ -34,6 +35,7 @@ vitlab bench growth       # an epoch, while one thing is doubled again and again
 vitlab bench data         # the data path alone
 vitlab bench roofline     # what bounds a recipe's step
 vitlab bench scale        # a step in one process and in two: docs/scale.md
+vitlab bench inference    # a trained model: torch, compiled, onnxruntime, 8-bit weights, timm
 ```
 
 Times from different tables are not comparable: machines differ, and one machine's speed drifts. Ratios within a table
@@ -103,6 +105,15 @@ a DataLoader that transforms picture by picture.
 """
 
 
+INFERENCE = """## Inference
+
+A trained model, from pictures in memory to logits, normalisation included: by torch as it is, compiled, by onnxruntime from the file
+that `vitlab export` writes, by onnxruntime with weights in 8 bits, and timm's VisionTransformer of the same width, depth, heads, MLP and
+patch by torch as it is. By turns; the median over the rounds: milliseconds for a batch, pictures a second, and × the median of the
+rounds' own ratios to torch as it is: above 1 means slower.
+"""  # noqa: E501
+
+
 def write_page(bench: Path, page: Path) -> None:
     """Write the page and its charts; a chart that no record draws any more goes."""
     found = read_records(bench)
@@ -129,6 +140,7 @@ def write_page(bench: Path, page: Path) -> None:
             lines += [f"### On {place(record)}", "", provenance(record), "", picture, "", *made]
         lines += [] if records else [NOTHING, ""]
     lines += [ROOFLINE, *roofline_table(kind(found, "roofline")), "", DATA, *data_sections(kind(found, "data"))]
+    lines += [INFERENCE, *inference_sections(kind(found, "inference"))]
     make_folder(charts if drawn else page.parent)
     for path in charts.glob("*.svg"):
         if path.name not in drawn:
@@ -312,6 +324,19 @@ def data_sections(records: Sequence[Record]) -> list[str]:
     return lines
 
 
+def inference_sections(records: Sequence[Record]) -> list[str]:
+    lines = []
+    for record in records:
+        lines += [f"### On {place(record)}", "", provenance(record), ""]
+        busy = record["config"]["load"]
+        if busy > 0.5:
+            words = f"Other programs were at work, a load of {busy} before it began: times are too long, ratios fairer."
+            lines += [words, ""]
+        lines += [*(f"- {name}: {origin}" for name, origin in record["config"]["trained"].items()), ""]
+        lines += [*inference_tables([Served(**run) for run in record["runs"]])]
+    return lines or [NOTHING, ""]
+
+
 def lines_of(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a record comes to, for the terminal."""
     if name.startswith("roofline"):
@@ -321,5 +346,7 @@ def lines_of(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
             for run in runs
             for cells in [bound_cells(Bound(**run))]
         ]
+    if name.startswith("inference"):
+        return []  # told as it was measured
     points = [Point(**run) for run in runs]
     return attention_lines(points) if name.startswith("attention") else growth_lines(points)

@@ -1,5 +1,6 @@
 """What can be measured: each part is its settings, read from the command line, and a way to measure."""
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
@@ -11,6 +12,7 @@ import tyro
 
 from vitlab.bench.attention import AttentionCosts, Limits
 from vitlab.bench.growth import BASES, measure_growth
+from vitlab.bench.inference import Served, inference_lines, measure_inference
 from vitlab.bench.peers import compare_peers, passes
 from vitlab.bench.pipeline import compare_data_paths
 from vitlab.bench.points import Point
@@ -19,9 +21,11 @@ from vitlab.bench.roofline import Bound, measure_bound
 from vitlab.bench.scale import KINDS, KindName, Took, measure_scale, plan_in
 from vitlab.bench.settings import Manner, growth_setting
 from vitlab.bench.shapes import FOR_DEVICE, SHAPES, ShapeName, Work
+from vitlab.data.dataset import Part as DataPart
 from vitlab.engine.compiler import compiler_trouble
+from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput
-from vitlab.lab import load_data
+from vitlab.lab import check_finished, check_same_pictures, load_data
 from vitlab.recipes import recipe
 from vitlab.settings import override, to_json
 
@@ -32,7 +36,7 @@ Counts = Annotated[tuple[int, ...], tyro.conf.arg(metavar="COUNT…", help_behav
 Shapes = Annotated[tuple[ShapeName, ...], tyro.conf.arg(help_behavior_hint="")]
 Kinds = Annotated[tuple[KindName, ...], tyro.conf.arg(help_behavior_hint="")]
 Tell = Callable[[str], object]
-Runs = list[Row] | list[Point] | list[Bound] | list[Took]
+Runs = list[Row] | list[Point] | list[Bound] | list[Took] | list[Served]
 Measured = tuple[str, dict[str, Any], Runs]  # a record's name, config and runs
 DIGITS = 10_000  # pictures that are embedded
 
@@ -224,6 +228,49 @@ class Scale(Common):
 
 
 @dataclass(frozen=True)
+class Inference(Common):
+    """Latency and throughput of trained models: torch, compiled, onnxruntime, 8-bit weights, and timm's of the size."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]] = (Path("cifar10"),)  # folders of runs, or models of vitlab
+    rounds: int = 10  # turns that each way gets
+    batches: Counts = (1, 4, 16, 64, 256)  # pictures at once
+    pictures: int = 1000  # test pictures on which accuracy is counted; 0: none
+    data: Folder = None  # folder of the data sets; left out, $VITLAB_DATA or a folder in your cache
+
+    def check(self, device: str) -> None:
+        super().check(device)
+        if not self.batches or min(self.batches) < 1:
+            raise BadInput("batches must be 1 or more, and there must be one")
+        for run in self.runs:
+            check_finished(open_run(run))
+
+    def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
+        rows: list[Served] = []
+        load = round(os.getloadavg()[0], 1)
+        for run in map(open_run, self.runs):
+            test = self.test_part(run, tell)
+            for found in measure_inference(run, sorted(set(self.batches)), self.rounds, device, test):
+                rows += found
+                tell("\n".join(inference_lines(found)))
+        trained = {run.name: origin(run) for run in map(open_run, self.runs)}
+        config = {"rounds": self.rounds, "batches": list(self.batches), "load": load, "trained": trained}
+        yield f"inference-{device.type}", config, rows
+
+    def test_part(self, run: Run, tell: Tell) -> DataPart | None:
+        try:
+            prepared = load_data(run.experiment, self.data)
+            check_same_pictures(run, prepared)
+            return prepared.test.pick(slice(self.pictures)) if self.pictures else None
+        except BadInput as reason:
+            tell(f"the accuracy of {run.name} is not measured, since its test part is not at hand ({reason})")
+        return None
+
+
+def origin(run: Run) -> str:
+    return "comes with vitlab" if run.shipped else run.environment["command"]
+
+
+@dataclass(frozen=True)
 class All(Common):
     """All of them, one after the other: about an hour on two cores."""
 
@@ -239,6 +286,7 @@ class All(Common):
             Data(rounds=few, **common),
             Roofline(rounds=few, **common),
             Scale(rounds=few, **common),
+            Inference(rounds=few, **common),
         ]
 
     def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
@@ -246,4 +294,4 @@ class All(Common):
             yield from part.measure(device, tell)
 
 
-Part = Peers | Attention | Growth | Data | Roofline | Scale | All
+Part = Peers | Attention | Growth | Data | Roofline | Scale | Inference | All

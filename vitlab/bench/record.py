@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from vitlab.bench.inference import Served
 from vitlab.bench.measure import Timing
 from vitlab.bench.points import Point
 from vitlab.bench.roofline import Bound
@@ -141,7 +142,7 @@ def markdown(rows: list[Row]) -> list[str]:
     return lines + [f"| {' | '.join(row.cells()[place] for place in places)} |" for row in rows]
 
 
-def save(record: dict[str, Any], runs: Iterable[Row | Point | Bound | Took], out: Path) -> Path:
+def save(record: dict[str, Any], runs: Iterable[Row | Point | Bound | Took | Served], out: Path) -> Path:
     """Write the record under its name."""
     make_folder(out)
     path = out / f"{record['name']}.json"

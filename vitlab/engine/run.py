@@ -186,6 +186,16 @@ class Run:
     def result(self) -> dict[str, Any]:
         return read_json(self.folder / "result.json")
 
+    @property
+    def calibration(self) -> Path:
+        """The temperature that was fitted to the model, and what it did."""
+        return self.folder / "calibration.json"
+
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by before they become probabilities; 1 until 'vitlab calibrate' has found another."""
+        return float(read_json(self.calibration)["temperature"]) if self.calibration.exists() else 1.0
+
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Keep other processes out; the system lets go by itself when this one dies, so no lock is ever stale."""
@@ -258,17 +268,20 @@ def claim_run(runs: Path, wanted: str, exact: bool) -> Run:
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
     """Where a figure comes from: device, versions, date and command."""
-    try:
-        own = version("vitlab")
-    except PackageNotFoundError:
-        own = "from source"
     return {
         "command": shlex.join(["vitlab", *sys.argv[1:]]) if sys.argv[0].endswith(STARTS) else "python",
         "device": describe_device(device),
         "threads": torch.get_num_threads(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"vitlab": own, "python": platform.python_version(), "torch": torch.__version__},
+        "versions": {"vitlab": own_version(), "python": platform.python_version(), "torch": torch.__version__},
     }
+
+
+def own_version() -> str:
+    try:
+        return version("vitlab")
+    except PackageNotFoundError:
+        return "from source"
 
 
 def describe_device(device: torch.device) -> str:

@@ -165,7 +165,12 @@ class SoftmaxMixer(Mixer):
         return F.dropout(weights, self.dropout, self.training) if self.dropout else weights
 
     def explicit(self, queries: Tensor) -> bool:
-        """Dropped weights must be those `map` shows; the CPU's fused kernel is slow on few tokens and in bfloat16."""
+        """Dropped weights must be those `map` shows; the CPU's fused kernel is slow on few tokens and in bfloat16.
+
+        A graph for any number of tokens cannot ask how many there are.
+        """
+        if torch.compiler.is_exporting():
+            return True
         slow = queries.device.type == "cpu" and (queries.dtype != torch.float32 or queries.shape[-2] <= 32)
         return slow or bool(self.dropout and self.training)
 

@@ -95,7 +95,7 @@ class Stack(nn.ModuleList):
 
     def forward(self, tokens: Tensor, rotation: Turning | None = None, read: slice | None = None) -> Tensor:
         """All blocks; the last one works only on the tokens in `read`, since nothing looks at the others."""
-        if read == slice(0, tokens.shape[1]):
+        if read == slice(0, None):
             read = None
         for place, block in enumerate(self, start=1):
             tokens = block(tokens, rotation, read if place == len(self) else None)

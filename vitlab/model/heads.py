@@ -39,13 +39,13 @@ class Mean:
     own_tokens: ClassVar[int] = 0
 
     def build(self, width: int, classes: int, layout: Layout) -> "Reader":
-        return Reader(width, classes, first=layout.extra, last=layout.tokens)
+        return Reader(width, classes, first=layout.extra, last=None)
 
 
 class Reader(nn.Module):
-    """Reads the tokens from `first` up to `last`: their mean, then a Linear."""
+    """Reads the tokens from `first` up to `last`, or all from there on: their mean, then a Linear."""
 
-    def __init__(self, width: int, classes: int, first: int, last: int):
+    def __init__(self, width: int, classes: int, first: int, last: int | None):
         super().__init__()
         self.read = slice(first, last)  # the tokens it looks at
         self.logits = nn.Linear(width, classes)

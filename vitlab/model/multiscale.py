@@ -107,7 +107,7 @@ class Join(nn.Module):
         """[extra; tokens of scale 1; tokens of scale 2; …], with their positions."""
         tokens = torch.cat(scales, dim=1)
         if self.extra is not None:
-            tokens = torch.cat([self.extra.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
+            tokens = torch.cat([self.extra.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], dim=1)
         return self.positions(tokens)
 
 

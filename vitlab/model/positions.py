@@ -152,10 +152,7 @@ def sinusoids_on(layout: Layout, width: int) -> Tensor:
 def sinusoids(places: Tensor, width: int) -> Tensor:
     """(n,) places → (n, width) table of interleaved sines and cosines."""
     angles = places[:, None].double() / 10000 ** (torch.arange(0, width, 2).double() / width)
-    table = torch.empty(len(places), width)
-    table[:, 0::2] = angles.sin().float()
-    table[:, 1::2] = angles.cos()[:, : width // 2].float()
-    return table
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width].float()
 
 
 Positions = Learned | Sinusoidal1d | Sinusoidal2d | Rotary | NoPositions

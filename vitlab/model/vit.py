@@ -101,7 +101,7 @@ class VisionTransformer(nn.Module):
         """(b, c, y, x) → (b, n, d): extra tokens and patches, with their positions."""
         tokens = self.tokens(pictures)
         if self.extra is not None:
-            tokens = torch.cat([self.extra.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
+            tokens = torch.cat([self.extra.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], dim=1)
         return self.positions(tokens)
 
     def trace(self, pictures: Tensor) -> Stream:

@@ -18,18 +18,23 @@ class Calibration:
     bins: tuple[tuple[float, float, int], ...]
 
 
-def gather(bins: Sequence[tuple[float, float, int]]) -> Calibration | None:
+def expected_error(bins: Sequence[tuple[float, float, int]]) -> float:
     """Expected calibration error: ECE = Σ n_bin / n · |accuracy − confidence| (Naeini et al. 2015)."""
+    total = sum(count for _, _, count in bins)
+    return sum(count * abs(accuracy - confidence) for confidence, accuracy, count in bins) / total
+
+
+def gather(bins: Sequence[tuple[float, float, int]]) -> Calibration | None:
     filled = tuple(row for row in bins if row[2] > 0)
     if not filled:
         return None
     total = sum(count for _, _, count in filled)
-    error = sum(count * abs(accuracy - confidence) for confidence, accuracy, count in filled) / total
     excess = sum(count * (confidence - accuracy) for confidence, accuracy, count in filled) / total
     mean = sum(count * confidence for confidence, _, count in filled) / total
     sure, right = words.percent(mean), words.percent(mean - excess)
     sentence = f"On average the model is {sure} sure and {right} right: {_judge(excess)}."
-    return Calibration(charts.reliability(filled, f"Reliability diagram. {sentence}"), error, sentence, filled)
+    drawing = charts.reliability(filled, f"Reliability diagram. {sentence}")
+    return Calibration(drawing, expected_error(filled), sentence, filled)
 
 
 def _judge(excess: float) -> str:

@@ -1,0 +1,36 @@
+"""torch.export: a program in one file (.pt2) that torch runs without vitlab, and that compilers take."""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from vitlab.export.graph import Form, Graph
+from vitlab.export.subject import Answer, Subject
+
+
+@dataclass(frozen=True)
+class TorchExport:
+    """program.module()(pictures) → {"logits", "probabilities"}, and the outputs that were asked for beside them."""
+
+    kind: ClassVar[str] = "torch-export"
+    maps: bool = False  # "attention" (batch, layers, heads, tokens, tokens) too
+    layers: bool = False  # "layers" (batch, layers + 1, classes) too: logits before the first block and after each
+
+    @property
+    def file(self) -> str:
+        return "model.pt2"
+
+    def form(self, subject: Subject) -> Form:
+        graph = Graph(subject.network, subject.card, subject.run.temperature, maps=self.maps, layers=self.layers)
+        return Form(graph, subject.run.experiment.model)
+
+    def write(self, subject: Subject, form: Form, path: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of tables that are views, which are stored whole
+            torch.export.save(form.program(), path, extra_files=subject.facts())
+
+    def load(self, path: Path) -> Answer:
+        return torch.export.load(path).module()

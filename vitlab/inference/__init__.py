@@ -1,0 +1,1 @@
+"""A trained model at work: what it says of pictures, and how sure it should be."""
