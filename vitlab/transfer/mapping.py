@@ -1,0 +1,137 @@
+"""Weights under another library's names ↔ the same weights under ours; what does not fit is listed, all of it."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from vitlab.errors import BadInput
+from vitlab.model import VisionTransformer
+from vitlab.transfer.names import Family
+
+Tensors = dict[str, Tensor]
+KINDS = ("weight", "bias")
+
+
+@dataclass
+class Mapped:
+    """Weights under our names, and what of theirs has no place here and why that does not matter."""
+
+    tensors: Tensors
+    beside: list[str] = field(default_factory=list)
+
+
+def table(family: Family, depth: int) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every pair of names of layers and scales, block by block."""
+    pairs = [(tuple(f"{name}.{kind}" for name in theirs), f"{ours}.{kind}") for theirs, ours in family.layers
+             for kind in KINDS]  # fmt: skip
+    for theirs, ours in (*pairs, *family.scales):
+        for i in range(depth) if "{i}" in ours else [0]:
+            yield tuple(name.format(i=i) for name in theirs), ours.format(i=i)
+
+
+def present(names: Iterable[tuple[str, ...]], tensors: Mapping[str, Tensor]) -> list[str]:
+    """Of each token's names, the one that is there."""
+    return [name for known in names for name in known if name in tensors]
+
+
+def bring_in(family: Family, theirs: Mapping[str, Tensor], network: VisionTransformer) -> Mapped:
+    """Their weights as a network like this one takes them; it may lie on the meta device, only its shapes matter."""
+    wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
+    found: Tensors = {}
+    used: set[str] = set()
+    for names, ours in table(family, len(network.blocks)):
+        if ours in wanted and all(name in theirs for name in names):
+            found[ours] = torch.cat([theirs[name] for name in names])
+            used |= {*names}
+    tokens = present(family.tokens, theirs)
+    if "extra" in wanted and tokens:
+        found["extra"] = torch.cat([theirs[name].flatten(0, -2) for name in tokens])
+        used |= {*tokens}
+    if family.positions in theirs and "positions.table" in wanted:
+        own = sum(theirs[name].shape[-2] for name in present(family.tokens[:2], theirs))
+        found["positions.table"] = spread(theirs[family.positions].flatten(0, -2), network.layout.extra, own,
+                                          network.layout.patches)  # fmt: skip
+        used.add(family.positions)
+    found |= take_logits(family, theirs, network, used)
+    beside = {name: why for name in theirs for start, why in family.beside if name.startswith(start)}
+    unknown = [name for name in theirs if name not in used and name not in beside]
+    missing = [name for name in wanted if name not in found and not name.startswith("head.logits.")]
+    shapes = [
+        f"{name} is {tuple(found[name].shape)} and should be {tuple(shape)}"
+        for name, shape in wanted.items()
+        if name in found and found[name].shape != shape
+    ]
+    refuse(family, unknown, [their_name(family, name) for name in missing], shapes)
+    reasons = {
+        why: [name for name, own in beside.items() if own == why and name not in used] for why in beside.values()
+    }
+    left = [f"{listed(names)}: {why}" for why, names in reasons.items() if names]
+    return Mapped({name: tensor.float() for name, tensor in found.items()}, left)
+
+
+def take_logits(family: Family, theirs: Mapping[str, Tensor], network: VisionTransformer, used: set[str]) -> Tensors:
+    """The logits of one head, or of two whose mean is taken, as those of both tokens side by side."""
+    heads = [head for head in family.heads if f"{head}.weight" in theirs]
+    if not heads:
+        return {}
+    used |= {f"{head}.{kind}" for head in heads for kind in KINDS}
+    weights, biases = ([theirs[f"{head}.{kind}"] for head in heads] for kind in KINDS)
+    count = len(heads)
+    if count * network.width != network.head.logits.in_features:
+        raise BadInput(
+            f"there are {count} heads ({', '.join(heads)}) where {network.head.logits.in_features // network.width} "
+            "tokens are read"
+        )
+    return {"head.logits.weight": torch.cat(weights, dim=1) / count, "head.logits.bias": sum_of(biases) / count}
+
+
+def sum_of(tensors: list[Tensor]) -> Tensor:
+    return torch.stack(tensors).sum(dim=0)
+
+
+def spread(rows: Tensor, extra: int, own: int, patches: int) -> Tensor:
+    """A table of positions with a row for every token: 0 for those that theirs has none for.
+
+    It may have rows for the patches alone, for class and distillation token too, or for registers as well.
+    """
+    if len(rows) not in (patches, own + patches, extra + patches):
+        return rows
+    before = rows[: len(rows) - patches]
+    none = rows.new_zeros(extra - len(before), rows.shape[1])
+    return torch.cat([before, none, rows[len(before) :]])
+
+
+def their_name(family: Family, ours: str) -> str:
+    """What a weight of ours is called there, for a message."""
+    plain = re.sub(r"blocks\.\d+\.", "blocks.{i}.", ours)
+    number = re.search(r"blocks\.(\d+)\.", ours)
+    for names, own in table(family, int(number[1]) + 1 if number else 1):
+        if own == ours:
+            return " + ".join(names)
+    return {"extra": " + ".join(names[0] for names in family.tokens if names), "positions.table": family.positions}.get(
+        plain, ours
+    )
+
+
+def refuse(family: Family, unknown: list[str], missing: list[str], shapes: list[str]) -> None:
+    """One line that names everything that does not fit, or nothing."""
+    parts = []
+    if missing:
+        parts.append(f"it lacks {listed(missing)}")
+    if unknown:
+        parts.append(f"vitlab has no part for {listed(unknown)}")
+    if shapes:
+        parts.append("; ".join(shapes))
+    if parts:
+        raise BadInput(f"these weights do not fit ({family.title}): {'; '.join(parts)}")
+
+
+def listed(names: list[str]) -> str:
+    """Names in their order, those that differ by numbers alone as one: blocks.*.attn.q_norm.weight (12)."""
+    counts: dict[str, list[str]] = {}
+    for name in names:
+        counts.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", name), []).append(name)
+    return ", ".join(each[0] if len(each) == 1 else f"{form} ({len(each)})" for form, each in counts.items())
