@@ -2,6 +2,8 @@
 
 import argparse
 import pickle
+import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -65,7 +67,8 @@ def read_pickle(path: Path) -> Any:
     The one type admitted beside tensors and containers is argparse's, in which DINO's checkpoints keep their options.
     """
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickles of another make, which are read or refused all the same
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise explain(error, f"cannot read {path}") from error
@@ -78,10 +81,11 @@ def read_pickle(path: Path) -> Any:
 def reason(error: Exception) -> str:
     """What torch has to say, without its advice on how to read the file all the same."""
     text = " ".join(str(error).split())
-    for start in ("Unsupported global: ", "WeightsUnpickler error: "):
-        if start in text:
-            text = text[text.index(start) :]
-    return shorten(text.partition(". ")[0].partition(" was not an allowed")[0], 120) or type(error).__name__
+    named = re.search(r"GLOBAL ([\w.]+)", text)
+    if named:
+        return f"it would call {named[1]}"
+    text = text.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
+    return shorten(text, 120) or type(error).__name__
 
 
 def unwrapped(content: Any, path: Path) -> dict[str, Tensor]:

@@ -35,12 +35,13 @@ class Fitted:
 
 def fit(found: Found, shape: Shape, road: Road, patch: int | None = None) -> Fitted:
     """The found model for pictures of another shape, with patches of that side, or of one that keeps its grid."""
-    model, tensors, notes = found.model, dict(found.tensors), []
+    model, tensors = found.model, dict(found.tensors)
+    notes: list[str] = []
     assert isinstance(model, ViT)
     if found.shape == shape and patch is None:
         return Fitted(model, tensors, notes)
     known, old = plain_patches(model, found.shape)
-    filters = tensors[FILTERS].view(model.width, found.shape.channels, known.patch, known.patch)
+    filters = tensors[FILTERS].view(-1, found.shape.channels, known.patch, known.patch)
     if shape.channels != found.shape.channels:
         filters = of_channels(filters, shape.channels)
         notes.append(f"filters for {counted(found.shape.channels)} made ones for {counted(shape.channels)}")
@@ -69,8 +70,8 @@ def plain_patches(model: ViT, shape: Shape) -> tuple[ConvPatches, Shape]:
     if isinstance(tokens, ResizedPatches):
         return ConvPatches(tokens.patch), Shape(shape.channels, *tokens.size)
     raise BadInput(
-        f"tokens {tokens.kind} cannot be carried over to pictures of another shape: only conv-patches, linear-patches and "
-        "resized-patches can"
+        f"tokens {tokens.kind} cannot be carried over to pictures of another shape: only conv-patches, linear-patches "
+        "and resized-patches can"
     )
 
 
@@ -80,7 +81,9 @@ def same_size(one: Shape, other: Shape) -> bool:
 
 def nearest(grid: Grid, shape: Shape) -> int:
     """The side of patches that cut a picture into about as many as before; of two as near, the larger."""
-    sides = [side for side in range(min(shape.height, shape.width), 0, -1) if not (shape.height % side or shape.width % side)]
+    sides = [
+        side for side in range(min(shape.height, shape.width), 0, -1) if not (shape.height % side or shape.width % side)
+    ]
     return min(sides, key=lambda side: abs(math.log(divide(shape, side).tokens / grid.tokens)))
 
 
@@ -131,8 +134,8 @@ def checked(fitted: Fitted, shape: Shape) -> Fitted:
     odd = [name for name, tensor in tensors.items() if tensor.shape != own[name].shape]
     if odd:
         raise BadInput(
-            f"{odd[0]} is made for other pictures ({tuple(tensors[odd[0]].shape)}, not {tuple(own[odd[0]].shape)}), and "
-            "cannot be carried over"
+            f"{odd[0]} is made for other pictures ({tuple(tensors[odd[0]].shape)}, not {tuple(own[odd[0]].shape)}) "
+            "and cannot be carried over"
         )
     return replace(fitted, tensors=tensors)
 
