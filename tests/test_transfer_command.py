@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import QUICK, refused
-from foreign_models import PROVEN, as_folder, as_safetensors, hugging, pictures_of, timm_model
+from foreign_models import as_folder, as_safetensors, hugging, pictures_of, timm_model
 from kinds import refusal
 from torch import nn
 
 import vitlab as package
 from vitlab.transfer.files import read_file
 from vitlab.transfer.found import network_of
+from vitlab.transfer.mapping import TOLERANCE
 from vitlab.transfer.sources import find
 
 FROG = Path(__file__).parent.parent / "docs/frog.png"
@@ -40,7 +41,7 @@ def test_a_model_as_it_is_answers_as_before_to_every_verb(vitlab, folder: Path) 
     pictures = pictures_of(32, 4)
     with torch.inference_mode():
         theirs = hugging("DeiTForImageClassificationWithTeacher", **MINI)(pictures).logits
-        torch.testing.assert_close(run.model()(pictures), theirs, **PROVEN)
+        torch.testing.assert_close(run.model()(pictures), theirs, **TOLERANCE)
     assert run.card.classes == ("cat", "dog", "frog")
     assert run.card.mean == (0.485, 0.456, 0.406)
     said = json.loads(vitlab("predict", "runs/deit", FROG, "--as-json").stdout)
@@ -152,7 +153,7 @@ def test_parts_listed_in_an_index_are_joined_and_stay_in_their_folder(tmp_path: 
     network = network_of(find(str(tmp_path)))
     pictures = pictures_of(32)
     with torch.inference_mode():
-        torch.testing.assert_close(network(pictures), model(pictures).logits, **PROVEN)
+        torch.testing.assert_close(network(pictures), model(pictures).logits, **TOLERANCE)
     index.write_text(json.dumps({"weight_map": {"a": "../elsewhere.safetensors"}}))
     assert "must name files beside it" in refusal(find, str(tmp_path))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from foreign_models import PROVEN, pictures_of
+from foreign_models import pictures_of
 from kinds import build, refusal, small_attention, small_vit, some_pictures
 
 from vitlab.model import Shape, ViT
@@ -14,6 +14,7 @@ from vitlab.model.positions import Rotary, Sinusoidal2d
 from vitlab.model.tokens import ConvPatches, LinearPatches, ResizedPatches, ShiftedPatches
 from vitlab.transfer.fit import Fitted, fit, nearest, of_channels, resized_filters, resized_positions
 from vitlab.transfer.found import Found
+from vitlab.transfer.mapping import TOLERANCE
 
 SHAPE = Shape(3, 8, 16)
 
@@ -86,7 +87,7 @@ def test_the_road_of_resized_pictures_gives_the_models_own_answer_on_them(tokens
     by_hand = F.interpolate(pictures, size=(8, 16), mode="bicubic", antialias=True).expand(-1, 3, -1, -1)
     original = build(given.model, SHAPE).eval()
     with torch.inference_mode():
-        torch.testing.assert_close(network(fitted, shape).features(pictures), original.features(by_hand), **PROVEN)
+        torch.testing.assert_close(network(fitted, shape).features(pictures), original.features(by_hand), **TOLERANCE)
 
 
 def test_the_road_of_the_adapted_model_keeps_its_answer_on_enlarged_pictures() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from foreign_models import (
-    PROVEN,
     as_dino,
     as_folder,
     as_mae,
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 
 from vitlab.model.heads import ClassToken, Distilled, Mean
 from vitlab.transfer.found import Found, network_of
+from vitlab.transfer.mapping import TOLERANCE
 from vitlab.transfer.sources import find
 
 TINY = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768}
@@ -39,13 +39,13 @@ def compare(found: Found, features: Tensor, logits: Tensor | None, pictures: Ten
     network = network_of(found)
     ours = network.norm(network.blocks(network.embed(pictures), None))
     assert features.abs().max() > 1
-    torch.testing.assert_close(ours, features, **PROVEN)
+    torch.testing.assert_close(ours, features, **TOLERANCE)
     if logits is None:
         assert not found.classes
     else:
         assert logits.std() > 0.1
         assert len(found.classes) == logits.shape[1]
-        torch.testing.assert_close(network(pictures), logits, **PROVEN)
+        torch.testing.assert_close(network(pictures), logits, **TOLERANCE)
 
 
 FROM_TIMM = {
