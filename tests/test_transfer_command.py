@@ -47,7 +47,7 @@ def test_a_model_as_it_is_answers_as_before_to_every_verb(vitlab, folder: Path) 
     said = json.loads(vitlab("predict", "runs/deit", FROG, "--as-json").stdout)
     assert set(said["classes"]) == {"cat", "dog", "frog"}
     assert package.look("runs/deit", [FROG], token="distillation").streams[0].looking == "from the distillation token"
-    assert "no mistakes found" in vitlab("check", "runs/deit", "--skip", "overfit", "export").stdout
+    assert "no mistakes found" in vitlab("check", "runs/deit", "--only", "reach", "positions", "output").stdout
     for verb in ("report", "evaluate"):
         assert "this model came without" in refused(vitlab(verb, "runs/deit", status=2))
     assert "takes no settings" in refused(vitlab("transfer", folder, "epochs=2", status=2))
@@ -66,10 +66,9 @@ def test_a_model_for_other_pictures_is_an_ordinary_run(vitlab, folder: Path, roa
     assert json.loads((run.folder / "transfer.json").read_text())["road"] == road
     assert run.result["count"] == 2000
     assert run.report.exists()
-    assert "test accuracy" in vitlab("report", "runs/own").stdout
     assert "7" in vitlab("predict", "runs/own", FROG.with_name("seven.png"), "--top", 10).stdout
-    tuned = vitlab("finetune", "runs/own", "epochs=1", "layer_decay=0.5").stdout
-    assert "runs/own-finetuned" in tuned
+    if road == "adapt":
+        assert "runs/own-finetuned" in vitlab("finetune", "runs/own", "epochs=1", "layer_decay=0.5").stdout
 
 
 def test_a_run_of_ours_is_carried_to_other_pictures(vitlab) -> None:

@@ -54,7 +54,7 @@ FROM_TIMM = {
     "vit-base": ("vit_base_patch16_224", as_safetensors, 224),
     "deit": ("deit_tiny_patch16_224", as_pth, 224),
     "deit-distilled": ("deit_tiny_distilled_patch16_224", as_safetensors, 224),
-    "deit3": ("deit3_small_patch16_224", as_safetensors, 224),
+    "deit3": ("deit3_small_patch16_224", partial(as_timm_folder, img_size=64), 64),
     "dino": ("vit_small_patch16_224.dino", as_safetensors, 224),
     "dinov2-registers": ("vit_small_patch14_reg4_dinov2", partial(as_timm_folder, img_size=98), 98),
     "mean": ("vit_tiny_patch16_224", partial(as_timm_folder, img_size=64, global_pool="avg", fc_norm=False), 64),
@@ -71,7 +71,7 @@ def test_timms_models_answer_as_in_timm(case: str, tmp_path: Path) -> None:
     pictures = pictures_of(side)
     with torch.inference_mode():
         features = theirs.forward_features(pictures)
-        logits = theirs(pictures) if theirs.num_classes else None
+        logits = theirs.forward_head(features) if theirs.num_classes else None
     compare(found, features, logits, pictures)
     assert found.normalise == ("half" if name.startswith("vit_") and "dino" not in name else "imagenet")
     head = {"deit-distilled": Distilled(), "mean": Mean()}.get(case, ClassToken())
@@ -81,9 +81,9 @@ def test_timms_models_answer_as_in_timm(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", [as_dino, as_mae, as_pth])
 def test_checkpoints_as_published_are_unwrapped(layout: Callable[[nn.Module, Path], str], tmp_path: Path) -> None:
-    theirs = timm_model("vit_tiny_patch16_224", num_classes=0)
+    theirs = timm_model("vit_tiny_patch16_224", num_classes=0, img_size=64)
     found = find(layout(theirs, tmp_path))
-    pictures = pictures_of(224)
+    pictures = pictures_of(64)
     with torch.inference_mode():
         compare(found, theirs.forward_features(pictures), None, pictures)
     notes = " · ".join(found.notes)
@@ -95,14 +95,14 @@ def test_checkpoints_as_published_are_unwrapped(layout: Callable[[nn.Module, Pat
 HUGGING: dict[str, tuple[str, dict[str, Any]]] = {
     "vit-small": ("ViTForImageClassification", SMALL | {"image_size": 64, "intermediate_size": 1536, "num_labels": 7}),
     "vit-pooler": ("ViTModel", TINY | {"image_size": 64}),
-    "deit": ("DeiTForImageClassification", TINY | {"num_labels": 7}),
-    "deit-distilled": ("DeiTForImageClassificationWithTeacher", TINY | {"num_labels": 7}),
+    "deit": ("DeiTForImageClassification", TINY | {"image_size": 64, "num_labels": 7}),
+    "deit-distilled": ("DeiTForImageClassificationWithTeacher", TINY | {"image_size": 64, "num_labels": 7}),
     "deit-headless": ("DeiTModel", TINY | {"image_size": 64}),
-    "dinov2": ("Dinov2Model", SMALL | {"image_size": 224, "patch_size": 14}),
+    "dinov2": ("Dinov2Model", MINI),
     "dinov2-registers": ("Dinov2WithRegistersModel", SMALL | {"image_size": 98, "patch_size": 14}),
     "dinov2-gated": ("Dinov2Model", MINI | {"use_swiglu_ffn": True}),
     "dinov2-classifier": ("Dinov2ForImageClassification", MINI | {"num_labels": 7}),
-    "mae": ("ViTMAEForPreTraining", {"decoder_num_hidden_layers": 1, "mask_ratio": 0.0}),
+    "mae": ("ViTMAEForPreTraining", {"decoder_num_hidden_layers": 1, "mask_ratio": 0.0, "image_size": 112}),
 }
 REGISTERS = {"deit": 1, "dinov2-registers": 4}
 
@@ -115,7 +115,7 @@ def test_hugging_faces_models_answer_as_in_transformers(case: str, tmp_path: Pat
     base = theirs.base_model
     with torch.inference_mode():
         if case == "mae":  # its encoder shuffles the patches; this draw leaves them in their order
-            features = base(pictures, noise=torch.arange(196.0).expand(1, -1)).last_hidden_state
+            features = base(pictures, noise=torch.arange(49.0).expand(1, -1)).last_hidden_state
         else:
             features = base(pictures).last_hidden_state
         logits = (
