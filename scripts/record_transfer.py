@@ -26,19 +26,18 @@ from vitlab.transfer.fit import fit
 from vitlab.transfer.sources import from_run
 
 MODEL = ("width=64", "depth=4")
-PRETRAINED = (*MODEL, "batch=100", "epochs=5", "limit=20000")
+PRETRAINED = (*MODEL, "batch=100", "epochs=8", "limit=20000")
 TUNED = ("limit=1000", "batch=50", "epochs=15", "warmup=2")
 PATCH = {28: 7, 32: 8}  # 4×4 of them on pictures of either side
 SCRATCH = "from scratch"
+ROADS = {SCRATCH: (), "adapt the model": (), "resize the pictures": ()}
 WAYS = {
     SCRATCH: (),
     "linear probe": ("epochs=0",),
     "all weights": (),
-    "layer_decay=0.75": ("layer_decay=0.75",),
-    "head_first=5": ("head_first=5",),
+    "all weights, layer_decay=0.75": ("layer_decay=0.75",),
     "lora, rank 8": ("tuning=lora",),
 }
-ROADS = {SCRATCH: (), "adapt the model": (), "resize the pictures": ()}
 
 
 @dataclass(frozen=True)
@@ -52,19 +51,17 @@ class Study:
 
 
 STUDIES = {
-    "fashion-mnist to mnist": Study("fashion-mnist", PRETRAINED, "mnist", WAYS),
-    "cifar10 to mnist": Study("cifar10", PRETRAINED, "mnist", ROADS),
-    "fashion-mnist to cifar10": Study("fashion-mnist", PRETRAINED, "cifar10", ROADS),
-    "half of cifar10 to the other": Study(
-        "npz:first.npz", PRETRAINED, "npz:second.npz", {SCRATCH: (), "all weights": ()}
-    ),
-    "half of cifar10 to the other, mae": Study(
+    "CIFAR-10 to MNIST": Study("cifar10", PRETRAINED, "mnist", ROADS),
+    "Fashion-MNIST to CIFAR-10": Study("fashion-mnist", PRETRAINED, "cifar10", ROADS),
+    "Fashion-MNIST to MNIST": Study("fashion-mnist", PRETRAINED, "mnist", WAYS),
+    "half of CIFAR-10's classes to the other half": Study("npz:first.npz", PRETRAINED, "npz:second.npz", WAYS),
+    "the same, learned first without labels (MAE)": Study(
         "npz:first.npz",
         (*PRETRAINED, "objective=mae", "decoder_width=64", "decoder_depth=1", "head=mean", "hidden=0.6"),
-        "npz:second.npz", {SCRATCH: (), "all weights": ()},
+        "npz:second.npz", {SCRATCH: (), "linear probe": ("epochs=0",), "all weights": ()},
     ),
-    "fashion-mnist to mnist, larger": Study(
-        "fashion-mnist", (*PRETRAINED, "width=128", "depth=6"), "mnist", {SCRATCH: (), "all weights": ()}
+    "Fashion-MNIST to MNIST, a smaller model": Study(
+        "fashion-mnist", (*PRETRAINED, "width=32", "depth=3"), "mnist", {SCRATCH: (), "all weights": ()}
     ),
 }  # fmt: skip
 

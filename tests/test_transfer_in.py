@@ -20,7 +20,7 @@ from foreign_models import (
     timm_model,
 )
 from kinds import refusal
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vitlab.model.heads import ClassToken, Distilled, Mean
@@ -165,7 +165,7 @@ ODD: dict[str, tuple[dict[str, Tensor | None], str]] = {
         "positions.table is (10, 190) and should be (10, 192); blocks.0.mlp.enter.bias is (5,) and should be (768,)",
     ),
     "positions": ({"pos_embed": torch.zeros(1, 7, 192)}, "7 positions are no square of patches"),
-    "patches": ({"patch_embed__proj__weight": torch.zeros(192, 3, 16, 8)}, "patches of 16×8 pixels: vitlab's are"),
+    "patches": ({"patch_embed__proj__weight": torch.zeros(192, 3, 16, 8)}, "filters of (192, 3, 16, 8): vitlab's"),
     "width": ({"patch_embed__proj__weight": torch.zeros(200, 3, 16, 16)}, "how many heads has it? A file of weights"),
 }  # fmt: skip
 
@@ -180,6 +180,25 @@ def test_everything_that_does_not_fit_is_in_one_line(tmp_path: Path) -> None:
     given = changed(tmp_path, norm__weight=None, odd=torch.zeros(3), norm__bias=torch.zeros(7))
     text = refusal(find, given)
     assert text.endswith("it lacks norm.weight; vitlab has no part for odd; norm.bias is (7,) and should be (192,)")
+
+
+@pytest.mark.parametrize("damage", ["gone", "number", "vector", "longer", "empty"])
+@pytest.mark.parametrize("family", ["timm", "hugging"])
+def test_any_damage_to_any_weight_is_one_line(family: str, damage: str, tmp_path: Path) -> None:
+    if family == "timm":
+        model = timm_model("deit_tiny_distilled_patch16_224", img_size=32, depth=2)
+        path = Path(as_safetensors(model, tmp_path))
+    else:
+        path = Path(as_folder(hugging("ViTForImageClassification", **MINI), tmp_path)) / "model.safetensors"
+    state = load_file(path)
+    for name, tensor in state.items():
+        damaged = {
+            "gone": None, "number": torch.zeros(()), "vector": tensor.flatten()[:1], "empty": torch.zeros(0, 0),
+            "longer": torch.cat([tensor, tensor]),
+        }[damage]  # fmt: skip
+        given = state | {name: damaged}
+        save_file({key: value for key, value in given.items() if value is not None}, path)
+        assert refusal(find, str(path))
 
 
 @pytest.mark.parametrize(

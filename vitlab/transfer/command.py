@@ -65,7 +65,8 @@ def transfer(
     """
     done = bring(source, *settings, road=road, name=name, runs=runs, data=data, device=device, quiet=quiet, told=tell)
     if isinstance(done.run.experiment.data.source, NoPictures):
-        out.print(f"as it was, in {done.run.folder}: vitlab look, check and predict take it", markup=False)
+        verbs = "look, check and predict" if done.run.card.labelled else "look and check"
+        out.print(f"as it was, in {done.run.folder}: vitlab {verbs} take it", markup=False)
     else:
         show_result(done.run)
 

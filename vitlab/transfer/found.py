@@ -15,7 +15,7 @@ from vitlab.model.attention import Softmax
 from vitlab.model.blocks import Block
 from vitlab.model.heads import ClassToken, Distilled, Head, Mean
 from vitlab.model.tokens import ConvPatches
-from vitlab.transfer.mapping import Tensors, bring_in, present
+from vitlab.transfer.mapping import Tensors, bring_in, logits_of, present, rows
 from vitlab.transfer.names import DINOV2, GATED, TAUGHT, TIMM, VIT, Family
 
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16, 1536: 24}  # width → heads, in all published ViTs
@@ -73,8 +73,8 @@ def recognise(given: Mapping[str, Tensor], facts: Facts) -> Found:
     """Weights of any family → a model of ours with the same answers, or all that does not fit."""
     family, theirs = family_of(given)
     model, shape, notes = settings_of(family, theirs, facts)
-    logits = theirs.get(f"{family.heads[0]}.weight") if family.heads else None
-    count = 0 if logits is None else len(logits)
+    heads = logits_of(family, theirs)
+    count = len(theirs[f"{heads[0]}.bias"].flatten()) if heads else 0
     with torch.device("meta"):
         network = model.build(shape, max(count, 1))
     mapped = bring_in(family, theirs, network)
@@ -87,10 +87,15 @@ def recognise(given: Mapping[str, Tensor], facts: Facts) -> Found:
 
 def settings_of(family: Family, theirs: Tensors, facts: Facts) -> tuple[ViT, Shape, list[str]]:
     filters = theirs[f"{family.layers[0][0][0]}.weight"]
-    if filters.ndim != 4 or filters.shape[2] != filters.shape[3]:
-        raise BadInput(f"patches of {'×'.join(map(str, filters.shape[2:]))} pixels: vitlab's are square")
+    if filters.ndim != 4 or filters.shape[2] != filters.shape[3] or not filters.numel():
+        raise BadInput(
+            f"filters of {tuple(filters.shape)}: vitlab's are of square patches, (width, channels, side, side)"
+        )
     width, channels, patch = filters.shape[:3]
     enter, leave = (f"{family.layers[place][0][0].format(i=0)}.weight" for place in (5, 6))
+    odd = [name for name in (enter, leave) if name not in theirs or theirs[name].ndim != 2]
+    if odd:
+        raise BadInput(f"these weights do not fit ({family.title}): {', '.join(odd)} should be a matrix, and is none")
     hidden, gated = theirs[leave].shape[1], theirs[enter].shape[0] == 2 * theirs[leave].shape[1]
     head, registers = read_tokens(family, theirs, facts)
     heads, notes = facts.heads, []
@@ -122,23 +127,22 @@ def settings_of(family: Family, theirs: Tensors, facts: Facts) -> tuple[ViT, Sha
 
 def read_tokens(family: Family, theirs: Tensors, facts: Facts) -> tuple[Head, int]:
     """Which head reads it as its library does, and how many extra tokens nothing reads."""
-    counts = [sum(theirs[name].shape[-2] for name in present([names], theirs)) for names in family.tokens]
+    counts = [sum(len(rows(theirs[name])) for name in present([names], theirs)) for names in family.tokens]
     if facts.pool == "avg" or not counts[0]:
         return Mean(), sum(counts)
-    heads = [head for head in family.heads if f"{head}.weight" in theirs]
-    if counts[1] and len(heads) != 1:
+    if counts[1] and len(logits_of(family, theirs)) != 1:
         return Distilled(), counts[2]
     return ClassToken(), sum(counts[1:])  # a distillation token without a head of its own is looked at, but not read
 
 
 def square(positions: Tensor | None, extra: int, patch: int) -> tuple[int, int]:
     """The side of a square picture whose patches, with or without extra tokens, have so many positions."""
-    rows = 0 if positions is None else positions.shape[-2]
+    count = 0 if positions is None else len(rows(positions))
     for before in range(extra + 1):
-        side = math.isqrt(max(rows - before, 0))
-        if side and side * side == rows - before:
+        side = math.isqrt(max(count - before, 0))
+        if side and side * side == count - before:
             return side * patch, side * patch
-    raise BadInput(f"{rows} positions are no square of patches, with or without a class token")
+    raise BadInput(f"{count} positions are no square of patches, with or without a class token")
 
 
 def network_of(found: Found) -> VisionTransformer:

@@ -1,7 +1,7 @@
 """Weights under another library's names ↔ the same weights under ours; what does not fit is listed, all of it."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vitlab.errors import BadInput
 from vitlab.model import VisionTransformer
+from vitlab.model.layout import Layout
 from vitlab.transfer.names import Family
 
 Tensors = dict[str, Tensor]
@@ -47,16 +48,15 @@ def bring_in(family: Family, theirs: Mapping[str, Tensor], network: VisionTransf
     used: set[str] = set()
     for names, ours in table(family, len(network.blocks)):
         if ours in wanted and all(name in theirs for name in names):
-            found[ours] = torch.cat([theirs[name] for name in names])
+            found[ours] = joined(names, [theirs[name] for name in names])
             used |= {*names}
     tokens = present(family.tokens, theirs)
     if "extra" in wanted and tokens:
-        found["extra"] = torch.cat([theirs[name].flatten(0, -2) for name in tokens])
+        found["extra"] = joined(tokens, [rows(theirs[name]) for name in tokens])
         used |= {*tokens}
     if family.positions in theirs and "positions.table" in wanted:
-        own = sum(theirs[name].shape[-2] for name in present(family.tokens[:2], theirs))
-        found["positions.table"] = spread(theirs[family.positions].flatten(0, -2), network.layout.extra, own,
-                                          network.layout.patches)  # fmt: skip
+        own = sum(len(rows(theirs[name])) for name in present(family.tokens[:2], theirs))
+        found["positions.table"] = spread(rows(theirs[family.positions]), network.layout, own)
         used.add(family.positions)
     found |= take_logits(family, theirs, network, used)
     beside = {name: why for name in theirs for start, why in family.beside if name.startswith(start)}
@@ -77,34 +77,48 @@ def bring_in(family: Family, theirs: Mapping[str, Tensor], network: VisionTransf
 
 def take_logits(family: Family, theirs: Mapping[str, Tensor], network: VisionTransformer, used: set[str]) -> Tensors:
     """The logits of one head, or of two whose mean is taken, as those of both tokens side by side."""
-    heads = [head for head in family.heads if f"{head}.weight" in theirs]
+    heads = logits_of(family, theirs)
     if not heads:
         return {}
     used |= {f"{head}.{kind}" for head in heads for kind in KINDS}
     weights, biases = ([theirs[f"{head}.{kind}"] for head in heads] for kind in KINDS)
-    count = len(heads)
-    if count * network.width != network.head.logits.in_features:
-        raise BadInput(
-            f"there are {count} heads ({', '.join(heads)}) where {network.head.logits.in_features // network.width} "
-            "tokens are read"
-        )
-    return {"head.logits.weight": torch.cat(weights, dim=1) / count, "head.logits.bias": sum_of(biases) / count}
+    weight = joined(heads, [rows(weight).mT for weight in weights]).mT
+    return {
+        "head.logits.weight": weight / len(heads),
+        "head.logits.bias": joined(heads, biases, stack=True).mean(dim=0),
+    }
 
 
-def sum_of(tensors: list[Tensor]) -> Tensor:
-    return torch.stack(tensors).sum(dim=0)
+def logits_of(family: Family, theirs: Mapping[str, Tensor]) -> list[str]:
+    """The heads that are there, with weights and biases."""
+    return [head for head in family.heads if all(f"{head}.{kind}" in theirs for kind in KINDS)]
 
 
-def spread(rows: Tensor, extra: int, own: int, patches: int) -> Tensor:
+def rows(tensor: Tensor) -> Tensor:
+    """(…, d) → (n, d)."""
+    return tensor.flatten(0, -2) if tensor.ndim > 1 else tensor.reshape(1, -1)
+
+
+def joined(names: Sequence[str], tensors: list[Tensor], stack: bool = False) -> Tensor:
+    """Tensors below one another, or each as one row; what does not go together is refused by name."""
+    if len({(tensor.ndim, tensor.shape[0 if stack else 1 :]) for tensor in tensors}) > 1:
+        shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in zip(names, tensors, strict=True))
+        raise BadInput(f"these weights should go together, and do not: {shapes}")
+    if len(tensors) == 1 and not stack:
+        return tensors[0]
+    return torch.stack(tensors) if stack else torch.cat(tensors)
+
+
+def spread(given: Tensor, layout: Layout, own: int) -> Tensor:
     """A table of positions with a row for every token: 0 for those that theirs has none for.
 
     It may have rows for the patches alone, for class and distillation token too, or for registers as well.
     """
-    if len(rows) not in (patches, own + patches, extra + patches):
-        return rows
-    before = rows[: len(rows) - patches]
-    none = rows.new_zeros(extra - len(before), rows.shape[1])
-    return torch.cat([before, none, rows[len(before) :]])
+    if len(given) not in (layout.patches, own + layout.patches, layout.tokens):
+        return given
+    before = given[: len(given) - layout.patches]
+    none = given.new_zeros(layout.extra - len(before), given.shape[1])
+    return torch.cat([before, none, given[len(before) :]])
 
 
 def their_name(family: Family, ours: str) -> str:

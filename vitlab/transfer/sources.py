@@ -171,7 +171,7 @@ def facts_of_model(
 
 def library(name: str) -> Any:
     if find_spec(name) is None:
-        raise BadInput(f"{name} is not installed: pip install {name}")
+        raise BadInput(f"{name} is not installed: pip install {name.replace('_', '-')}")
     return foreign(name)
 
 
