@@ -80,6 +80,7 @@ def test_a_run_of_ours_is_carried_to_other_pictures(vitlab) -> None:
     assert run.experiment.model.tokens.patch == 8
     assert run.result["epochs"] == 1
     assert "knn_accuracy" not in run.result
+    assert "is a run already" in refused(vitlab("transfer", trained, status=2))
     refusing = vitlab("transfer", trained, f"data.source=npz:{made_arrays()}", "width=24", status=2)
     assert "is made for other pictures" in refused(refusing)
 

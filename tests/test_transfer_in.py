@@ -222,5 +222,14 @@ def test_other_models_are_refused_by_their_names(tmp_path: Path) -> None:
     assert "neither an experiment.json nor a config.json" in refusal(find, str(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "dinov3"}')
     assert "did you mean 'dinov2'" in refusal(find, str(tmp_path))
+    for config, expected in (
+        ({"architecture": "vit_tiny_patch16_224", "model_args": {"wings": 2}}, "as its config.json says"),
+        ({"architecture": "vit_tiny_patch16_224", "pretrained_cfg": 7}, "as its config.json says"),
+        ({"architecture": "vit_tiny_patch16_225"}, "did you mean 'vit_tiny_patch16_"),
+        ({"model_type": "vit", "num_attention_heads": "three"}, "cannot be read as a configuration of vit"),
+        ([], "it should hold an object"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert expected in refusal(find, str(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "vit", "hidden_act": "quick_gelu"}')
     assert "not quick_gelu" in refusal(find, str(tmp_path))

@@ -95,10 +95,14 @@ def bring(
     wanted = {setting_path(first, word) for word in settings}
     title = re.sub("[^0-9A-Za-z_-]+", "-", found.title).strip("-") or "model"
     if ("data", "source") not in wanted:
+        if found.own:
+            raise BadInput(f"{source} is a run already: name the pictures to carry it over to, as data.source=cifar10")
         if settings:
             raise BadInput("without data.source the model stays as it is, and takes no settings: name some pictures")
         told(found.notes)
-        return Transferred(keep(found, Path(runs), name or title, exact=name is not None, device=device), found.notes)
+        return Transferred(
+            keep(found, source, claim_run(Path(runs), name or title, exact=name is not None)), found.notes
+        )
     experiment = override(first, list(settings))
     assert isinstance(experiment.model, ViT)
     card = lab.load_data(experiment, data).card
@@ -135,7 +139,7 @@ def setting_path(experiment: Experiment, assignment: str) -> tuple[str, ...]:
         return tuple(name.split("."))
 
 
-def keep(found: Found, runs: Path, wanted: str, *, exact: bool, device: str) -> Run:
+def keep(found: Found, source: str, run: Run) -> Run:
     """A run of the model as it is: its own size and classes, and no pictures but those that it will be shown."""
     shape = found.shape
     mean, deviation = known(found.normalise, shape.channels)
@@ -147,10 +151,9 @@ def keep(found: Found, runs: Path, wanted: str, *, exact: bool, device: str) -> 
         model=found.model, data=Data(source=NoPictures(), normalise=found.normalise), training=TRAINING
     )
     network = network_of(found)
-    run = claim_run(runs, wanted, exact=exact)
     with run.hold():
-        run.begin(experiment, card, lab.find_device(device))
-        write_json(run.folder / "transfer.json", {"source": found.title, "road": "as it was", "notes": found.notes})
+        run.begin(experiment, card, torch.device("cpu"))
+        write_json(run.folder / "transfer.json", {"source": source, "road": "as it was", "notes": found.notes})
         write_tensors(run.weights, network.state_dict(), {})
         nothing = Evaluation(torch.empty(0, len(card.classes)), torch.empty(0, dtype=torch.long))
         run.write_evaluation(nothing, {"parameters": sum(p.numel() for p in network.parameters())})

@@ -46,6 +46,7 @@ class Found:
     classes: tuple[str, ...]  # names of its logits; none where it has no logits
     normalise: Normalising
     notes: list[str] = field(default_factory=list)
+    own: bool = False  # whether it is a run of ours
 
 
 def family_of(names: Mapping[str, Tensor]) -> tuple[Family, Tensors]:
@@ -81,6 +82,10 @@ def recognise(given: Mapping[str, Tensor], facts: Facts) -> Found:
     notes += [f"left out, {line}" for line in mapped.beside]
     if not count:
         notes.append("it has no logits of its own, so these start anew")
+    if facts.normalise == "statistics":
+        notes.append(
+            "its pictures were normalised in a way of their own: set data.normalise, or they are by statistics"
+        )
     names = facts.classes if len(facts.classes) == count else tuple(f"class {i}" for i in range(count))
     return Found(facts.title, model, shape, mapped.tensors, names, facts.normalise, notes)
 
@@ -157,7 +162,7 @@ def is_about(given: Any, wanted: tuple[float, ...]) -> bool:
     return (
         isinstance(given, list | tuple)
         and len(given) == len(wanted)
-        and all(abs(a - b) < 1e-3 for a, b in zip(given, wanted, strict=True))
+        and all(isinstance(a, int | float) and abs(a - b) < 1e-3 for a, b in zip(given, wanted, strict=True))
     )
 
 

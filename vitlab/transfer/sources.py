@@ -59,7 +59,7 @@ def from_run(run: Run) -> Found:
     shape = Shape(card.channels, card.height, card.width)
     run.model()  # there are weights, and they fit
     tensors, _ = read_tensors(run.weights)
-    return Found(run.name, model, shape, tensors, classes, run.experiment.data.normalise)
+    return Found(run.name, model, shape, tensors, classes, run.experiment.data.normalise, own=True)
 
 
 def from_file(path: Path) -> Found:
@@ -133,10 +133,15 @@ def facts_of_timm(name: str, arguments: dict[str, Any], config: dict[str, Any], 
     """What timm's own model of that name is made of; it is built without weights."""
     timm = library("timm")
     choose(name.partition(".")[0], timm.list_models(), "timm model")
-    given = {key: config[key] for key in ("num_classes", "global_pool") if key in config} | arguments
-    with torch.device("meta"):
-        model = timm.create_model(name, pretrained=False, **given)
-    return facts_of_model(model, title, config.get("pretrained_cfg"), tuple(config.get("label_names") or ()))
+    try:
+        given = {key: config[key] for key in ("num_classes", "global_pool") if key in config} | arguments
+        with torch.device("meta"):
+            model = timm.create_model(name, pretrained=False, **given)
+        labels = tuple(map(str, config.get("label_names") or ()))
+        about = dict(config.get("pretrained_cfg") or model.pretrained_cfg)
+    except Exception as error:  # whatever timm raises for arguments that its model does not take
+        raise BadInput(f"timm cannot build {name} as its config.json says: {shorten(str(error), 120)}") from None
+    return facts_of_model(model, title, about, labels)
 
 
 def facts_of_model(
