@@ -6,6 +6,7 @@ import pickle
 import zipfile
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 import torch
 from conftest import QUICK, refused
@@ -158,15 +159,41 @@ def test_parts_listed_in_an_index_are_joined_and_stay_in_their_folder(tmp_path: 
     assert "must name files beside it" in refusal(find, str(tmp_path))
 
 
-def test_what_needs_a_network_says_so_in_one_line(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    import huggingface_hub.constants  # noqa: PLC0415
-
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch) -> Path:
+    """The hub's cache on a machine without a network."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def cached(cache: Path, name: str) -> Path:
+    """Where the files of a model of the hub lie."""
+    folder = cache / f"models--{name.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs/main").write_text("0" * 40)
+    (folder / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    return folder / "snapshots" / ("0" * 40)
+
+
+def test_what_needs_a_network_says_so_in_one_line(cache: Path) -> None:
     for source in ("hf:google/vit-base-patch16-224", "timm:vit_tiny_patch16_224"):
         text = refusal(find, source)
         assert f"{source} cannot be fetched" in text
         assert "with the file at hand, give" in text
+
+
+def test_what_was_fetched_once_is_read_from_the_cache(cache: Path) -> None:
+    model = hugging("DeiTForImageClassificationWithTeacher", **MINI)
+    as_folder(model, cached(cache, "me/small"))
+    tiny = timm_model("vit_tiny_patch16_224")
+    as_safetensors(tiny, cached(cache, "timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k"))
+    with torch.inference_mode():
+        for source, pictures, theirs in (
+            ("hf:me/small", pictures_of(32), model(pictures_of(32)).logits),
+            ("timm:vit_tiny_patch16_224", pictures_of(224), tiny(pictures_of(224))),
+        ):
+            torch.testing.assert_close(network_of(find(source))(pictures), theirs, **TOLERANCE)
 
 
 def test_a_safetensors_file_cut_short_is_refused(tmp_path: Path) -> None:

@@ -100,9 +100,8 @@ def bring(
         if settings:
             raise BadInput("without data.source the model stays as it is, and takes no settings: name some pictures")
         told(found.notes)
-        return Transferred(
-            keep(found, source, claim_run(Path(runs), name or title, exact=name is not None)), found.notes
-        )
+        run = claim_run(Path(runs), name or title, exact=name is not None)
+        return Transferred(keep(found, source, run), found.notes)
     experiment = override(first, list(settings))
     assert isinstance(experiment.model, ViT)
     card = lab.load_data(experiment, data).card

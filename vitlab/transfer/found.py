@@ -83,9 +83,7 @@ def recognise(given: Mapping[str, Tensor], facts: Facts) -> Found:
     if not count:
         notes.append("it has no logits of its own, so these start anew")
     if facts.normalise == "statistics":
-        notes.append(
-            "its pictures were normalised in a way of their own: set data.normalise, or they are by statistics"
-        )
+        notes.append("vitlab has no name for how its pictures were normalised: look at data.normalise")
     names = facts.classes if len(facts.classes) == count else tuple(f"class {i}" for i in range(count))
     return Found(facts.title, model, shape, mapped.tensors, names, facts.normalise, notes)
 
