@@ -55,15 +55,7 @@ STUDIES = {
     "Fashion-MNIST to CIFAR-10": Study("fashion-mnist", PRETRAINED, "cifar10", ROADS),
     "Fashion-MNIST to MNIST": Study("fashion-mnist", PRETRAINED, "mnist", WAYS),
     "half of CIFAR-10's classes to the other half": Study("npz:first.npz", PRETRAINED, "npz:second.npz", WAYS),
-    "the same, learned first without labels (MAE)": Study(
-        "npz:first.npz",
-        (*PRETRAINED, "objective=mae", "decoder_width=64", "decoder_depth=1", "head=mean", "hidden=0.6"),
-        "npz:second.npz", {SCRATCH: (), "linear probe": ("epochs=0",), "all weights": ()},
-    ),
-    "Fashion-MNIST to MNIST, a smaller model": Study(
-        "fashion-mnist", (*PRETRAINED, "width=32", "depth=3"), "mnist", {SCRATCH: (), "all weights": ()}
-    ),
-}  # fmt: skip
+}
 
 
 def main() -> None:
