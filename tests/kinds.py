@@ -16,7 +16,7 @@ from vitlab.errors import BadInput
 from vitlab.model import Model, MultiScale, Network, Shape, ViT
 from vitlab.model.attention import Attention, Softmax, Uniform
 from vitlab.model.blocks import Block
-from vitlab.model.heads import ClassToken, Head
+from vitlab.model.heads import ClassToken, Distilled, Head
 from vitlab.model.multiscale import JoinKind, LateClassToken
 from vitlab.model.positions import Positions, Rotary
 from vitlab.model.tokens import LinearPatches, Tokens
@@ -54,9 +54,13 @@ def each(kinds: Iterable[Any], name: str = "kind") -> pytest.MarkDecorator:
     return pytest.mark.parametrize(name, list(kinds), ids=kind_id)
 
 
-def small_tokens(kind: type, patch: int = 4) -> Any:
-    """A tokenizer's settings that fit SHAPE: patches of 4, and of 8 beside them where a kind takes several."""
-    sides = {"patch": patch, "patches": (patch, 2 * patch), "channels": 6}
+def small_tokens(kind: type, patch: int = 4, shape: Shape = SHAPE) -> Any:
+    """A tokenizer's settings that fit SHAPE: patches of 4, and of 8 beside them where a kind takes several.
+
+    A kind that resizes pictures doubles their sides.
+    """
+    size = (2 * shape.height, 2 * shape.width)
+    sides = {"patch": patch, "patches": (patch, 2 * patch), "channels": 6, "size": size}
     return kind(**{name: sides[name] for name in names_of(kind) & set(sides)})
 
 
@@ -94,7 +98,7 @@ def is_blind(model: Any) -> bool:
     """Whether the token that is read never meets a patch: one that comes late, or that attends to other pictures'."""
     if isinstance(model, MultiScale):
         return isinstance(model.join, LateClassToken)
-    return model.across == "batch" and isinstance(model.head, ClassToken)
+    return model.across == "batch" and isinstance(model.head, ClassToken | Distilled)
 
 
 def mixes_pictures(model: Any) -> bool:

@@ -139,6 +139,8 @@ class Reference:
 
     def read(self, tokens: np.ndarray, kind: str, registers: int, name: str = "") -> np.ndarray:
         tokens = self.norm(tokens, f"{name}norm")
+        if kind == "distilled":
+            return self.linear(np.concatenate([tokens[0], tokens[1]]), f"{name}head.logits")
         rows = {"mean": tokens[registers:], "first-token": tokens[registers : registers + 1]}.get(kind, tokens[:1])
         return self.linear(rows.mean(axis=0), f"{name}head.logits")
 

@@ -11,15 +11,15 @@ PACKAGE = Path(__file__).parent.parent / "vitlab"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Each layer may import from those above it and from itself. A name covers the modules below it, unless one of them
-# has a layer of its own (engine.optimisers is settings of an experiment, the rest of engine runs one; reproduce is what
-# a report's experiment is and how it is shown, reproduce.runs trains it).
+# has a layer of its own (engine.optimisers and engine.tuning are settings of an experiment, the rest of engine runs
+# one; reproduce is what a report's experiment is and how it is shown, reproduce.runs trains it).
 LAYERS = [
     {"errors", "console", "foreign", "marks"},
     {"settings", "chance", "sample"},
     {"data"},
     {"model"},
     {"objectives"},
-    {"engine.muon"},
+    {"engine.muon", "engine.tuning"},
     {"engine.optimisers"},
     {"experiment"},
     {"engine"},
@@ -142,20 +142,32 @@ def test_every_module_says_what_it_is_about(path: Path) -> None:
 
 UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 BATCHES = PACKAGE / "data" / "formats.py"  # CIFAR is published as pickles; they are read by a reader that refuses code
+CHECKPOINTS = PACKAGE / "transfer" / "files.py"  # so are others' weights; torch reads them, as tensors and no more
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_nothing_executable_is_loaded(path: Path) -> None:
     used = {name.split(".")[0] for name in imported(path)} & UNSAFE
-    assert used == ({"pickle"} if path == BATCHES else set())
+    assert used == ({"pickle"} if path in (BATCHES, CHECKPOINTS) else set())
     for node in ast.walk(tree(path)):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
+        allowed = {word.arg: ast.unparse(word.value) for word in node.keywords}
+        if called == "torch.load" and path == CHECKPOINTS:
+            assert allowed["weights_only"] == "True", f"line {node.lineno}"
+            continue
         assert called not in {"torch.load", "torch.save", "eval", "exec", "pickle.load", "pickle.loads"}
         if called in {"np.load", "numpy.load"}:
-            allowed = {word.arg: ast.unparse(word.value) for word in node.keywords}
             assert allowed.get("allow_pickle") == "False", f"line {node.lineno}"
+
+
+def test_the_reader_of_checkpoints_takes_of_pickle_its_error_alone() -> None:
+    used = {ast.unparse(node) for node in ast.walk(tree(CHECKPOINTS)) if isinstance(node, ast.Attribute)}
+    assert {name for name in used if name.startswith("pickle.")} == {"pickle.UnpicklingError"}
+    calls = [node for node in ast.walk(tree(CHECKPOINTS)) if isinstance(node, ast.Call)]
+    admitted = [node for node in calls if "safe_globals" in ast.unparse(node.func)]
+    assert [ast.unparse(node.args[0]) for node in admitted] == ["[argparse.Namespace]"]
 
 
 def test_the_reader_of_batches_decides_what_it_admits() -> None:

@@ -18,6 +18,7 @@ import apart
 import numpy as np
 import pytest
 from conftest import QUICK
+from foreign_models import as_folder, hugging
 from PIL import Image
 from torch.distributed.run import get_args_parser
 
@@ -185,6 +186,22 @@ def test_the_commands_about_learning_without_labels_run(checkout):
     printed = [run(command, checkout) for command in commands]
     assert "nearest neighbours" in printed[0]
     assert "from scratch, in the same time" in " ".join(printed[-1].split())
+
+
+def test_the_commands_about_other_peoples_weights_run(checkout):
+    text = (ROOT / "docs/transfer.md").read_text(encoding="utf-8")
+    assert script("update_transfer").updated(text) == text
+    small = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 48}
+    names = {0: "cat", 1: "dog", 2: "frog"}
+    (checkout / "my-vit").mkdir()
+    as_folder(
+        hugging("ViTForImageClassification", **small, image_size=32, patch_size=8, id2label=names), checkout / "my-vit"
+    )
+    printed = {command: run(command, checkout) for command in commands_of("docs/transfer.md")}
+    assert "frog" in printed["vitlab predict runs/my-vit docs/frog.png"]
+    (probe,) = (said for command, said in printed.items() if command.endswith("--name probe"))
+    assert "filters for 3 channels made ones for 1 channel" in probe
+    assert "below, a linear probe on the features" in " ".join(probe.split())
 
 
 def test_thresholds_name_what_the_record_of_sound_models_shows():

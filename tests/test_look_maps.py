@@ -58,6 +58,8 @@ def reading(model, count: int) -> np.ndarray:
     registers = getattr(model, "registers", 0)
     if kind == "mean":
         row[registers:] = 1 / (count - registers)
+    elif kind == "distilled":
+        row[:2] = 1 / 2
     else:
         row[registers if kind == "first-token" else 0] = 1
     return row

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from kinds import TOKENS, each, shake, small_tokens, some_pictures
+import torch.nn.functional as F
+from kinds import TOKENS, each, refusal, shake, small_tokens, some_pictures
 from numpy.typing import NDArray
 from torch import nn
 
@@ -15,9 +16,11 @@ from vitlab.model.tokens import (
     ConvStem,
     HalvingStem,
     LinearPatches,
+    ResizedPatches,
     SeveralScales,
     ShiftedPatches,
     Tokenizer,
+    resizing,
 )
 
 WIDTH = 6
@@ -49,17 +52,18 @@ def cut(picture: NDArray, patch: int) -> list[NDArray]:
 @each(TOKENS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_tokens_count_the_patches_of_rectangles_of_any_channels(shape: Shape, kind) -> None:
-    tokenizer = make(small_tokens(kind), shape)
+    tokenizer = make(small_tokens(kind, shape=shape), shape)
     tokens = tokenizer(some_pictures(2, shape))
     assert tokens.shape == (2, sum(grid.tokens for grid in tokenizer.grids), WIDTH)
     sides = (4, 8) if len(tokenizer.grids) > 1 else (4,)
-    assert tokenizer.grids == tuple(Grid(shape.height // side, shape.width // side) for side in sides)
+    height, width = getattr(small_tokens(kind, shape=shape), "size", (shape.height, shape.width))
+    assert tokenizer.grids == tuple(Grid(height // side, width // side) for side in sides)
 
 
 @each(TOKENS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_pixels_of_a_patch_move_its_token_in_row_major_order(shape: Shape, kind) -> None:
-    tokenizer = make(small_tokens(kind), shape)
+    tokenizer = make(small_tokens(kind, shape=shape), shape)
     dark = some_pictures(1, shape)
     before = tokenizer(dark)
     start = 0
@@ -75,6 +79,25 @@ def test_pixels_of_a_patch_move_its_token_in_row_major_order(shape: Shape, kind)
                 if kind in OWN_PATCH_ONLY:
                     assert moved.sum() == 1
         start += grid.tokens
+
+
+@pytest.mark.parametrize(("given", "wanted"), [((28, 20), (224, 160)), ((30, 24), (14, 10)), ((9, 9), (9, 9))])
+def test_a_resize_is_torchs_bicubic_one(given: tuple[int, int], wanted: tuple[int, int]) -> None:
+    pictures = some_pictures(2, Shape(3, *given))
+    ours = resizing(given[0], wanted[0]) @ pictures @ resizing(given[1], wanted[1]).mT
+    theirs = F.interpolate(pictures, size=wanted, mode="bicubic", antialias=True)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_resized_patches_are_conv_patches_of_the_resized_picture() -> None:
+    shape = Shape(3, 8, 12)
+    resized, conv = make(ResizedPatches(8, (32, 48)), shape), make(ConvPatches(8), Shape(3, 32, 48), seed=1)
+    conv.load_state_dict(resized.state_dict())
+    pictures = some_pictures(2, shape)
+    larger = F.interpolate(pictures, size=(32, 48), mode="bicubic", antialias=True)
+    torch.testing.assert_close(resized(pictures), conv(larger), rtol=1e-5, atol=1e-5)
+    for size in ((32,), (32, 0)):
+        assert "a height and a width" in refusal(lambda size=size: ResizedPatches(8, size).build(shape, WIDTH))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from vitlab.model import Shape, ViT
 from vitlab.model.attention import Softmax, Uniform
 from vitlab.model.blocks import Block, BlockLayer
-from vitlab.model.heads import ClassToken, FirstToken, Mean
+from vitlab.model.heads import ClassToken, Distilled, FirstToken, Mean
 from vitlab.model.multiscale import LateClassToken
 from vitlab.model.positions import Rotary
 from vitlab.model.tokens import LinearPatches
@@ -145,7 +145,7 @@ def test_the_other_joins_see_every_patch_of_each_scale(kind, join) -> None:
 def test_a_head_reads_the_tokens_it_says(registers: int, kind) -> None:
     network = build(small_vit(head=kind(), registers=registers))
     layout = network.layout
-    assert layout.extra == registers + (kind is ClassToken)
+    assert layout.extra == registers + kind.own_tokens
     tokens = torch.randn(2, layout.tokens, 16, requires_grad=True)
     network.head(tokens[:, network.head.read]).sum().backward()
     read = tokens.grad.abs().sum(dim=(0, 2)) > 0
@@ -153,9 +153,11 @@ def test_a_head_reads_the_tokens_it_says(registers: int, kind) -> None:
         ClassToken: range(1),
         FirstToken: range(layout.extra, layout.extra + 1),
         Mean: range(layout.extra, layout.tokens),
+        Distilled: range(2),
     }[kind]
     assert read.nonzero().flatten().tolist() == list(places)
-    assert torch.unique(tokens.grad[:, list(places)].round(decimals=6), dim=1).shape[1] == 1, "all weigh the same"
+    if kind is not Distilled:  # each of its two tokens has weights of its own
+        assert torch.unique(tokens.grad[:, list(places)].round(decimals=6), dim=1).shape[1] == 1, "all weigh the same"
 
 
 def test_dense_layers_start_by_xavier_each_of_queries_keys_and_values_apart() -> None:

@@ -49,7 +49,7 @@ def test_pretrain_leaves_a_run_that_every_verb_takes(vitlab, how, tmp_path):
 
 
 def test_fine_tuning_starts_from_the_other_runs_weights_but_for_the_logits(pretrained, tmp_path):
-    tuned = lab.finetune(pretrained, "epochs=0", runs=tmp_path, device="cpu", quiet=True)
+    tuned = lab.finetune(pretrained, "epochs=0", "limit=100", runs=tmp_path, device="cpu", quiet=True)
     ours, theirs = load_file(tuned.weights), load_file(pretrained.weights)
     assert ours.keys() == theirs.keys()
     moved = {name for name in ours if not torch.equal(ours[name], theirs[name])}

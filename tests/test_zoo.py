@@ -14,7 +14,8 @@ from vitlab.cli import main
 from vitlab.data.prepared import Normalise, unit
 from vitlab.engine.run import ZOO, zoo
 from vitlab.errors import BadInput
-from vitlab.settings import to_json
+from vitlab.experiment import Experiment
+from vitlab.settings import from_json
 
 HERE = Path(__file__).resolve().parent
 MOST = {"cifar10": 15_000_000, "mnist": 1_000_000}  # bytes
@@ -37,7 +38,7 @@ def test_a_shipped_model_is_small_and_one_of_its_recipes_record(name: str) -> No
     record = json.loads((HERE.parent / f"results/records/{RECIPE[name]}.json").read_text())
     result = run.result
     same = record["runs"][result["seed"]]
-    assert record["config"] | {"seed": result["seed"]} == to_json(run.experiment)
+    assert from_json(Experiment, record["config"] | {"seed": result["seed"]}) == run.experiment
     assert same["train_seconds"] == result["train_seconds"]
     assert abs(same["test_accuracy"] - result["test_accuracy"]) < 5e-4, "half precision costs nothing to speak of"
     assert run.evaluation.accuracy == result["test_accuracy"]

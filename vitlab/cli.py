@@ -38,6 +38,7 @@ from vitlab.reproduce.terminal import show_list, show_record
 from vitlab.settings import override, walk, write_value
 from vitlab.study.command import VERBS as STUDY_VERBS
 from vitlab.study.command import study
+from vitlab.transfer.command import transfer
 
 
 def train(
@@ -271,6 +272,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "pretrain": pretrain,
     "finetune": finetune,
     "labels": labels,
+    "transfer": transfer,
     "resume": resume,
     "evaluate": evaluate,
     "predict": predict,

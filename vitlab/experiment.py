@@ -6,6 +6,7 @@ from typing import Literal
 from vitlab.data.augment import Augment
 from vitlab.data.prepared import Data
 from vitlab.engine.optimisers import AdamW, Optimiser, Schedule
+from vitlab.engine.tuning import Everything, Tuning
 from vitlab.errors import BadInput
 from vitlab.model import Model, ViT
 from vitlab.objectives import Objective, Supervised
@@ -26,6 +27,7 @@ class Training:
     checkpoint: float = 30.0  # seconds between checkpoints; 0: after every step
     optimiser: Optimiser = field(default_factory=AdamW)  # how the weights move
     schedule: Schedule = field(default_factory=Schedule)  # how the learning rate rises and falls
+    tuning: Tuning = field(default_factory=Everything)  # which weights move, for a run that starts from another's
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch", 1), ("clip", 0), ("checkpoint", 0), ("measure", 1)):

@@ -311,9 +311,11 @@ def check_that_it_builds(experiment: Experiment, card: Card, start: Run | None =
     except (RuntimeError, MemoryError, OverflowError) as error:
         reason = (str(error).splitlines() or ["out of memory"])[0]
         raise BadInput(f"this model cannot be built here: {reason[:200]}") from None
-    experiment.training.optimiser.build(experiment.objective.build(network))
     if start is not None:
         take_start(network, read_tensors(start.weights)[0], start.weights)
+    learner, training = experiment.objective.build(network), experiment.training
+    training.tuning.prepare(learner)
+    training.optimiser.build(learner, training.tuning.paces(learner))
 
 
 def as_run(run: Run | Path | str) -> Run:

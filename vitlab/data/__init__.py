@@ -3,7 +3,7 @@
 from vitlab.data.catalogue import Listing, available, check, data_folder, describe, get
 from vitlab.data.dataset import DataSet, Part, hold_out, statistics, take
 from vitlab.data.pictures import read_picture, read_shown
-from vitlab.data.sources import Arrays, Cifar10, Cifar100, FashionMnist, Folder, Mnist, Sample, Source
+from vitlab.data.sources import Arrays, Cifar10, Cifar100, FashionMnist, Folder, Mnist, NoPictures, Sample, Source
 
 __all__ = [
     "Arrays",
@@ -14,6 +14,7 @@ __all__ = [
     "Folder",
     "Listing",
     "Mnist",
+    "NoPictures",
     "Part",
     "Sample",
     "Source",

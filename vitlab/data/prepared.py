@@ -12,6 +12,9 @@ from vitlab.data.dataset import DataSet, Part, hold_out, statistics, take
 from vitlab.data.rows import Rows
 from vitlab.errors import BadInput
 
+Normalising = Literal["statistics", "half", "imagenet"]
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its red, green and blue
+
 
 @dataclass(frozen=True)
 class Data:
@@ -20,7 +23,7 @@ class Data:
     source: Source = field(default_factory=Sample)  # a known data set, or your own as folder:PATH or npz:PATH
     validation: float = 0.1  # share of the training part held out for choices; 0 trains on everything
     limit: int = 0  # learn from this many pictures only, drawn evenly over the classes; 0: all
-    normalise: Literal["statistics", "half"] = "statistics"  # by the training part's mean and deviation, or by ½ and ½
+    normalise: Normalising = "statistics"  # by the training part's mean and deviation, by ½ and ½, or by ImageNet's
 
 
 @dataclass(frozen=True)
@@ -71,15 +74,21 @@ def prepare(data: Data, folder: Path) -> Prepared:
     return Prepared(describe(loaded, train, validation, data.normalise), train, validation, loaded.test)
 
 
-def describe(
-    loaded: DataSet, train: Part, validation: Part, normalise: Literal["statistics", "half"] = "statistics"
-) -> Card:
+def describe(loaded: DataSet, train: Part, validation: Part, normalise: Normalising = "statistics") -> Card:
     channels, height, width = train.pictures.shape[1:]
-    mean, deviation = statistics(train) if normalise == "statistics" else ((0.5,) * channels, (0.5,) * channels)
+    mean, deviation = statistics(train) if normalise == "statistics" else known(normalise, channels)
     return Card(
         loaded.name, channels, height, width, loaded.classes, mean, deviation,
         len(train), len(validation), len(loaded.test), fingerprint(train), loaded.notes,
     )  # fmt: skip
+
+
+def known(normalise: Normalising, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation that do not follow from the pictures; ImageNet's, for other than 3 channels, as of grey."""
+    if normalise == "half":
+        return (0.5,) * channels, (0.5,) * channels
+    mean, deviation = (each if channels == 3 else (sum(each) / 3,) * channels for each in IMAGENET)
+    return mean, deviation
 
 
 def fingerprint(part: Part) -> str:

@@ -26,6 +26,7 @@ from vitlab.engine.session import Session
 from vitlab.engine.step import WholeStep
 from vitlab.engine.storage import read_tensors, write_tensors
 from vitlab.engine.team import ALONE, Team
+from vitlab.engine.tuning import LowRank, merge
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Testing
 from vitlab.model import VisionTransformer
@@ -69,7 +70,9 @@ class Loop:
         steps_per_epoch = len(self.data.train) // self.batch
         steps = experiment.training.epochs * steps_per_epoch
         self.chance.start(experiment.seed)
-        learner = experiment.objective.build(run.build()).to(device)
+        learner = experiment.objective.build(run.build())
+        experiment.training.tuning.prepare(learner)
+        learner = learner.to(device)
         if share is not None:
             self.chance = Chance(device, share)
             learner.agreed = lambda mean: team.sum(mean * (self.seen / self.batch))
@@ -113,6 +116,9 @@ class Loop:
             with self.progress.training(session.steps, session.step):
                 while session.step < session.steps:
                     self.train_epoch(asked)
+        for learner in (session.learner, session.average):
+            if learner is not None:
+                merge(learner)
         facts = self.facts() | self.judged()
         write_tensors(self.run.weights, session.evaluated.state_dict(), session.facts())
         result = self.evaluate(self.data.test, self.experiment.testing)
@@ -120,10 +126,13 @@ class Loop:
         return result
 
     def judged(self) -> dict[str, float]:
-        """What was learned without labels: by nearest neighbours; and the network gets a linear probe as its head."""
+        """What was learned without labels, here or elsewhere: its head becomes a linear probe, beside neighbours."""
         learner, network = self.session.learner, self.session.evaluated
-        if learner.labelled or not isinstance(network, VisionTransformer):
+        if not isinstance(network, VisionTransformer):
             return {}
+        if learner.labelled:  # without a step, logits on weights from elsewhere would be drawn
+            probed = self.run.start.exists() and not self.session.steps
+            return give_head(network, self.reader(), self.data) if probed else {}
         write_tensors(self.run.kept, (self.session.average or learner).kept(), {})
         return give_head(network, self.reader(), self.data) if self.data.card.labelled else {}
 
@@ -275,7 +284,8 @@ class Loop:
         if trouble:
             raise BadInput(f"torch.compile does not work here ({trouble}): train with compile=no")
         adamw, learner = isinstance(self.session.optimisers[0], torch.optim.AdamW), self.session.learner
-        if self.device.type == "cpu" and adamw and learner.pure and self.team.alone:
+        alike = self.session.at_one_rate and not isinstance(self.experiment.training.tuning, LowRank)
+        if self.device.type == "cpu" and adamw and alike and learner.pure and self.team.alone:
             self.step = self.whole_step()
             self.step.compile(*self.first_batch())
         else:

@@ -1,13 +1,15 @@
 """Optimisers and the learning-rate schedule."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
 from vitlab.engine.muon import Orthogonal
+from vitlab.engine.tuning import Pace, alike
 from vitlab.errors import BadInput
 
 
@@ -23,8 +25,8 @@ class AdamW:
     def __post_init__(self) -> None:
         check(self)
 
-    def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
-        return [adamw(split_decay(trained(model), self.weight_decay), self.learning_rate, self.beta2)]
+    def build(self, model: nn.Module, paces: Callable[[str], Pace] = alike) -> list[torch.optim.Optimizer]:
+        return [adamw(by_pace(trained(model), paces, self.weight_decay), self.learning_rate, self.beta2)]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Muon:
         if self.matrix_rate < 0:
             raise BadInput(f"matrix_rate must be 0 or more, not {self.matrix_rate}")
 
-    def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
+    def build(self, model: nn.Module, paces: Callable[[str], Pace] = alike) -> list[torch.optim.Optimizer]:
         matrices: list[tuple[str, nn.Parameter]] = []
         rest: list[tuple[str, nn.Parameter]] = []
         for name, parameter in trained(model):
@@ -52,13 +54,14 @@ class Muon:
             in_stem = self.filters and name.endswith("convolve.weight")
             (matrices if in_block or in_stem else rest).append((name, parameter))
         if not matrices:
-            raise BadInput("optimiser muon works on the blocks' matrices, and this model has no blocks: choose adamw")
-        groups: dict[int, list[nn.Parameter]] = {}
+            raise BadInput("optimiser muon works on matrices of blocks, and none of them learns here: choose adamw")
+        groups: dict[tuple[int, Pace], list[nn.Parameter]] = {}
         for name, parameter in matrices:
-            groups.setdefault(3 if self.apart and name.endswith("qkv.weight") else 1, []).append(parameter)
-        held = [{"params": parameters, "parts": parts} for parts, parameters in groups.items()]
-        muon = Orthogonal(held, self.matrix_rate, self.weight_decay)
-        return [muon, adamw(split_decay(rest, self.weight_decay), self.learning_rate, self.beta2)]
+            parts = 3 if self.apart and name.endswith("qkv.weight") else 1
+            groups.setdefault((parts, paces(name)), []).append(parameter)
+        held = [moved({"params": some, "parts": parts}, pace) for (parts, pace), some in groups.items()]
+        muon = Orthogonal(at_rate(held, self.matrix_rate), self.matrix_rate, self.weight_decay)
+        return [muon, adamw(by_pace(rest, paces, self.weight_decay), self.learning_rate, self.beta2)]
 
 
 Optimiser = AdamW | Muon
@@ -76,6 +79,24 @@ def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
+def by_pace(named: list[tuple[str, nn.Parameter]], paces: Callable[[str], Pace], decay: float) -> list[dict[str, Any]]:
+    """Groups of weights that move alike, the fastest first, each split by what decays."""
+    groups: dict[Pace, list[tuple[str, nn.Parameter]]] = {}
+    for name, parameter in named:
+        groups.setdefault(paces(name), []).append((name, parameter))
+    ordered = sorted(groups, key=lambda pace: (-pace.share, pace.waits))
+    return [moved(group, pace) for pace in ordered for group in split_decay(groups[pace], decay)]
+
+
+def moved(group: dict[str, Any], pace: Pace) -> dict[str, Any]:
+    return group | {"share": pace.share, "waits": pace.waits}
+
+
+def at_rate(groups: list[dict[str, Any]], rate: float) -> list[dict[str, Any]]:
+    """Each group at its share of the rate."""
+    return [group | {"lr": rate * group["share"]} for group in groups]
+
+
 def split_decay(named: list[tuple[str, nn.Parameter]], decay: float) -> list[dict]:
     """Two groups: matrices and filters, which decay; norms, biases, positions and extra tokens, which do not."""
     free = [p for name, p in named if p.ndim < 2 or name.endswith(("positions.table", "extra"))]
@@ -86,7 +107,7 @@ def split_decay(named: list[tuple[str, nn.Parameter]], decay: float) -> list[dic
 
 
 def adamw(groups: list[dict], learning_rate: float, beta2: float) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, beta2), fused=True)
+    return torch.optim.AdamW(at_rate(groups, learning_rate), lr=learning_rate, betas=(0.9, beta2), fused=True)
 
 
 @dataclass(frozen=True)

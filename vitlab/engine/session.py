@@ -23,7 +23,9 @@ class Session:
         self.learner = learner.train()
         self.parameters: list[Tensor] = [parameter for _, parameter in trained(learner)]
         self.average = copy.deepcopy(learner).requires_grad_(False).eval() if experiment.training.ema else None
-        self.optimisers = experiment.training.optimiser.build(learner)
+        tuning = experiment.training.tuning
+        self.optimisers = experiment.training.optimiser.build(learner, tuning.paces(learner))
+        self.waiting = tuning.head_first * steps_per_epoch  # steps in which the logits alone learn
         self.highest = [[group["lr"] for group in optimiser.param_groups] for optimiser in self.optimisers]
         self.training = experiment.training
         self.steps, self.steps_per_epoch = steps, steps_per_epoch
@@ -47,11 +49,17 @@ class Session:
         factor = self.training.schedule.factor(self.step, self.steps, self.steps_per_epoch)
         for optimiser, rates in zip(self.optimisers, self.highest, strict=True):
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
+                now = 0.0 if group["waits"] and self.step < self.waiting else rate * factor
                 if isinstance(group["lr"], Tensor):  # a recorded step reads it where it lies
-                    group["lr"].fill_(rate * factor)
+                    group["lr"].fill_(now)
                 else:
-                    group["lr"] = rate * factor
+                    group["lr"] = now
         self.rate = self.highest[-1][0] * factor
+
+    @property
+    def at_one_rate(self) -> bool:
+        """Whether all weights have the same learning rate in every step."""
+        return not self.waiting and len({rate for rates in self.highest for rate in rates}) == 1
 
     def allow_recording(self) -> None:
         """Keep on the device what changes from step to step, so that a recorded step reads it anew."""
@@ -85,7 +93,7 @@ class Session:
             # The mean starts short and grows to its full memory, so that the first weights are soon forgotten.
             keep = min(self.training.ema, (1 + self.step) / (10 + self.step))
             with torch.no_grad():
-                torch._foreach_lerp_(list(self.average.parameters()), self.parameters, 1 - keep)
+                torch._foreach_lerp_(list(self.average.parameters()), list(self.learner.parameters()), 1 - keep)
 
     def tensors(self) -> dict[str, Tensor]:
         kept = {f"model.{name}": tensor for name, tensor in self.learner.state_dict().items()}

@@ -91,6 +91,7 @@ class Kept:
     form: Form
 
 
+@torch.no_grad()
 def compare(form: Form, answer: Answer, what: str) -> float:
     """The largest difference between an export and the model, over batches, sizes and outputs, if it is small."""
     largest = 0.0

@@ -47,8 +47,9 @@ def only(place: int, layout: Layout) -> Tensor:
 
 def extra_names(stream: Stream) -> list[str]:
     """The names of the tokens before the patches."""
-    has_class = stream.layout.extra > 0 and stream.read == slice(0, 1)
-    return ["class"] * has_class + [f"register {i + 1}" for i in range(stream.layout.extra - has_class)]
+    extra, read = stream.layout.extra, stream.read
+    own = ["class", "distillation"][: read.stop] if read.start == 0 and 0 < (read.stop or 0) <= extra else []
+    return own + [f"register {i + 1}" for i in range(extra - len(own))]
 
 
 def patch_at(layout: Layout, y: float, x: float) -> int:
@@ -70,8 +71,10 @@ def describe_looking(stream: Stream, token: str | None) -> str:
         row, column = (int(number) for number in named.split(","))
         return f"from the patch in row {row}, column {column}"
     if named in names:
-        return f"from {'the class token' if named == 'class' else named}"
+        return f"from {named}" if named.startswith("register") else f"from the {named} token"
     read = range(stream.layout.tokens)[stream.read]
+    if "distillation" in names:
+        return "averaged over the class and the distillation token"
     if len(read) > 1:
         return "averaged over all patches"
     return "from the class token" if "class" in names else "from the first patch"

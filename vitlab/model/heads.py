@@ -42,13 +42,27 @@ class Mean:
         return Reader(width, classes, first=layout.extra, last=None)
 
 
+@dataclass(frozen=True)
+class Distilled:
+    """logits = W·[z₀; z₁] + b, z₀ a class and z₁ a distillation token (DeiT; Touvron et al., 2021).
+
+    The mean of two heads is one: ½(W₀z₀ + b₀ + W₁z₁ + b₁) = ½[W₀, W₁]·[z₀; z₁] + ½(b₀ + b₁).
+    """
+
+    kind: ClassVar[str] = "distilled"
+    own_tokens: ClassVar[int] = 2
+
+    def build(self, width: int, classes: int, layout: Layout) -> "Reader":
+        return PairReader(2 * width, classes, first=0, last=2)
+
+
 class Reader(nn.Module):
     """Reads the tokens from `first` up to `last`, or all from there on: their mean, then a Linear."""
 
-    def __init__(self, width: int, classes: int, first: int, last: int | None):
+    def __init__(self, features: int, classes: int, first: int, last: int | None):
         super().__init__()
         self.read = slice(first, last)  # the tokens it looks at
-        self.logits = nn.Linear(width, classes)
+        self.logits = nn.Linear(features, classes)
 
     def forward(self, read: Tensor) -> Tensor:
         """The tokens in `read` (b, m, d) → logits (b, classes)."""
@@ -57,6 +71,13 @@ class Reader(nn.Module):
     def pool(self, read: Tensor) -> Tensor:
         """The tokens in `read` (b, m, d) → the picture's features (b, d)."""
         return read[:, 0] if read.shape[1] == 1 else read.mean(dim=1)
+
+
+class PairReader(Reader):
+    """Reads two tokens, side by side."""
+
+    def pool(self, read: Tensor) -> Tensor:
+        return read.flatten(1)
 
 
 Output = Literal["logits", "log-softmax", "softmax"]
@@ -68,4 +89,4 @@ OUTPUTS: dict[Output, Callable[[Tensor], Tensor]] = {
     "softmax": lambda logits: logits.softmax(dim=-1),
 }
 
-Head = ClassToken | FirstToken | Mean
+Head = ClassToken | FirstToken | Mean | Distilled

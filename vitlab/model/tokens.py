@@ -41,6 +41,33 @@ class ConvTokenizer(Tokenizer):
 
 
 @dataclass(frozen=True)
+class ResizedPatches:
+    """token = W ∗ patch of (R·x·Rᵀ) + b: pictures resized, bicubic, to what a model has learned on (report R2)."""
+
+    kind: ClassVar[str] = "resized-patches"
+    patch: int = 16  # side of a patch of the resized picture, in pixels
+    size: tuple[int, ...] = (224, 224)  # height and width to resize to
+
+    def build(self, shape: Shape, width: int) -> Tokenizer:
+        if len(self.size) != 2 or min(self.size) < 1:
+            raise BadInput(f"pictures are resized to a height and a width, such as size=224,224, not {self.size}")
+        return ResizedTokenizer(self, shape, width)
+
+
+class ResizedTokenizer(ConvTokenizer):
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(self, settings: ResizedPatches, shape: Shape, width: int):
+        super().__init__(ConvPatches(settings.patch), Shape(shape.channels, *settings.size), width)
+        for name, given, wanted in zip(("rows", "columns"), (shape.height, shape.width), settings.size, strict=True):
+            self.register_buffer(name, resizing(given, wanted), persistent=False)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return super().forward(self.rows.to(pictures.dtype) @ pictures @ self.columns.mT.to(pictures.dtype))
+
+
+@dataclass(frozen=True)
 class LinearPatches:
     """token = W · flatten(patch) + b: reshape, then a Linear; the same map as conv-patches (reports R1, R3 and R4)."""
 
@@ -200,6 +227,12 @@ class ScalesTokenizer(Tokenizer):
         return torch.cat([scale(pictures) for scale in self.scales], dim=1)
 
 
+def resizing(given: int, wanted: int) -> Tensor:
+    """(wanted, given): the matrix of a bicubic, antialiased resize of one side; R_y·x·R_xᵀ resizes a picture."""
+    each = torch.eye(given)[None, None]
+    return F.interpolate(each, size=(wanted, given), mode="bicubic", antialias=True)[0, 0]
+
+
 def embed_patches(pictures: Tensor, convolution: nn.Conv2d) -> Tensor:
     """A convolution whose stride is its kernel is a matrix product on patches, and is faster as one."""
     patches = flatten_patches(pictures, convolution.kernel_size[0])
@@ -211,4 +244,4 @@ def flatten_patches(pictures: Tensor, patch: int) -> Tensor:
     return rearrange(pictures, "b c (y p) (x q) -> b (y x) (c p q)", p=patch, q=patch)
 
 
-Tokens = ConvPatches | LinearPatches | ShiftedPatches | ConvStem | HalvingStem | SeveralScales
+Tokens = ConvPatches | ResizedPatches | LinearPatches | ShiftedPatches | ConvStem | HalvingStem | SeveralScales

@@ -55,7 +55,7 @@ class VisionTransformer(nn.Module):
     def __init__(self, settings: ViT, shape: Shape, classes: int):
         super().__init__()
         width = settings.width
-        self.shape = shape
+        self.shape, self.width = shape, width
         self.output: Output = settings.output
         self.across = settings.across
         self.tokens = settings.tokens.build(shape, width)

@@ -57,7 +57,7 @@ class Autoencoder(Learner):
         self.shown = len(self.cells) - min(max(round(settings.hidden * len(self.cells)), 1), len(self.cells) - 1)
         self.cells.check(self.network, self.shown)
         pixels = shape.channels * self.cells.size[0] * self.cells.size[1]
-        self.decoder = Decoder(settings, self.network.head.logits.in_features, self.cells.grid, pixels)
+        self.decoder = Decoder(settings, self.network.width, self.cells.grid, pixels)
 
     def kept(self) -> dict[str, Tensor]:
         return self.decoder.state_dict()
