@@ -64,7 +64,7 @@ def normalised(run: package.Run, pictures: torch.Tensor) -> torch.Tensor:
 
 
 def test_an_onnx_file_says_what_it_is_and_needs_neither_torch_nor_vitlab(done: Done) -> None:
-    assert "28×28 alone, since positions.table was learned for that size" in done.printed["vitlab export runs/digits"]
+    assert "28×28 alone, since positions.table was made for that size" in done.printed["vitlab export runs/digits"]
     model = onnx.load("runs/digits/model.onnx")
     facts = {entry.key: entry.value for entry in model.metadata_props}
     assert json.loads(facts["classes"]) == list("0123456789")
@@ -161,7 +161,10 @@ def test_an_export_that_answers_otherwise_is_an_error_and_leaves_nothing(trained
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--to", "onyx"), "no format called 'onyx': choose from hub, onnx, torch-export; did you mean 'onnx'?"),
+        (
+            ("--to", "onyx"),
+            "no format called 'onyx': choose from hf, hub, onnx, timm, torch-export; did you mean 'onnx'?",
+        ),
         (("--to", "torch-export", "--int8"), "--to torch-export has no --int8"),
         (("--push", "me/mine"), "--push is for --to hub"),
     ],

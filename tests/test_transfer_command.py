@@ -45,7 +45,7 @@ def test_a_model_as_it_is_answers_as_before_to_every_verb(vitlab, folder: Path) 
         torch.testing.assert_close(run.model()(pictures), theirs, **TOLERANCE)
     assert run.card.classes == ("cat", "dog", "frog")
     assert run.card.mean == (0.485, 0.456, 0.406)
-    said = json.loads(vitlab("predict", "runs/deit", FROG, "--as-json").stdout)
+    said = json.loads(vitlab("predict", "runs/deit", FROG, "--format", "jsonl").stdout)
     assert set(said["classes"]) == {"cat", "dog", "frog"}
     assert package.look("runs/deit", [FROG], token="distillation").streams[0].looking == "from the distillation token"
     assert "no mistakes found" in vitlab("check", "runs/deit", "--only", "reach", "positions", "output").stdout

@@ -117,8 +117,14 @@ def made_for_one_size(network: Network, settings: Model) -> tuple[str, ...]:
     shape = network.shape
     with torch.device("meta"):
         larger = settings.build(Shape(shape.channels, 2 * shape.height, 2 * shape.width), classes=1)
-    own = {name: weight.shape for name, weight in network.named_parameters() if "head.logits." not in name}
-    return tuple(name for name, weight in larger.named_parameters() if own.get(name, weight.shape) != weight.shape)
+    own = {name: weight.shape for name, weight in sized(network) if "head.logits." not in name}
+    return tuple(name for name, weight in sized(larger) if own.get(name, weight.shape) != weight.shape)
+
+
+def sized(network: Network) -> Iterator[tuple[str, Tensor]]:
+    """The weights, and the matrices by which a tokenizer resizes pictures; other tables follow from the size."""
+    yield from network.named_parameters()
+    yield from ((name, table) for name, table in network.named_buffers() if "tokens." in name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +139,7 @@ class Form:
     def fixed(self) -> str:
         """Why height and width stay as they are; empty where they are free."""
         weights = made_for_one_size(self.graph.network, self.settings)
-        return self.held or (f"{weights[0]} was learned for that size" if weights else "")
+        return self.held or (f"{weights[0]} was made for that size" if weights else "")
 
     def program(self) -> ExportedProgram:
         """The graph as torch.export sees it: for any batch, and for any height and width if it allows that."""
