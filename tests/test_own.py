@@ -1,5 +1,6 @@
 """An experiment is chosen for the user's own pictures: it fits them, and says why."""
 
+import csv
 from collections import Counter
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageDraw
+from test_docs import commands_of
 
 import vitlab
 from vitlab import Experiment, own, recipes
@@ -133,3 +135,39 @@ def test_what_is_not_there_is_refused(tmp_path):
         recipes.recipe(f"folder:{tmp_path}/nothing")
     with pytest.raises(BadInput, match=r"no .npz file at"):
         recipes.recipe(f"npz:{tmp_path}/nothing.npz")
+
+
+def draw(shape: str, random: np.random.Generator) -> Image.Image:
+    """A light disc, square or set of stripes on a dark ground, of any colour, somewhere."""
+    picture = Image.new("RGB", (24, 20), tuple(random.integers(0, 60, 3).tolist()))
+    pen, colour = ImageDraw.Draw(picture), tuple(random.integers(150, 255, 3).tolist())
+    x, y = random.integers(0, 8), random.integers(0, 6)
+    if shape == "striped":
+        for place in range(0, 24, 6):
+            pen.line((place, 0, place, 20), colour, 2)
+    else:
+        (pen.ellipse if shape == "round" else pen.rectangle)((x, y, x + 13, y + 12), colour)
+    return picture
+
+
+def test_the_tour_of_ones_own_pictures(tmp_path, monkeypatch, capsys):
+    """Every command of docs/own-pictures.md, on a folder as it shows one."""
+    random = np.random.default_rng(0)
+    for shape in ("round", "square", "striped"):
+        for folder, count in (("pictures", 100), ("more", 2)):
+            (tmp_path / folder / shape).mkdir(parents=True)
+            for number in range(count):
+                draw(shape, random).save(tmp_path / folder / shape / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    said = {}
+    for command in commands_of("docs/own-pictures.md"):
+        short = ["epochs=12", "width=48", "depth=2"] if command == "vitlab train folder:pictures" else []
+        main([*command.split()[1:], *short])
+        said[command.split()[1]] = capsys.readouterr().out
+    assert [*said] == ["train", "look", "calibrate", "predict", "export"]
+    assert vitlab.open_run("runs/pictures").result["test_accuracy"] > 0.9
+    answers = list(csv.DictReader(said["predict"].splitlines()))
+    assert len(answers) == 6
+    assert {"round", "square", "striped"} < {*answers[0]}
+    assert (tmp_path / "runs/pictures/model.onnx").stat().st_size > 100_000
+    assert (tmp_path / "runs/pictures/look/look.html").exists()
