@@ -4,10 +4,13 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUNS ?= runs
 
-.PHONY: run test lint bench clean
+.PHONY: run page test lint bench clean
 
 run: .venv/core
 	$(BIN)/vitlab train digits --runs $(RUNS)
+
+page: .venv/page
+	$(BIN)/vitlab page
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
@@ -29,11 +32,15 @@ bench: .venv/dev
 	$(PIP) --editable .
 	touch $@
 
+.venv/page: .venv/python pyproject.toml constraints.txt
+	$(PIP) --editable .[page]
+	touch .venv/core $@
+
 # torchvision's wheel does not import beside a CPU torch; timm needs only its name, so it comes without dependencies.
 .venv/dev: .venv/python pyproject.toml constraints.txt
-	$(PIP) --editable .[dev,study,bench]
+	$(PIP) --editable .[dev,study,page,bench]
 	$(PIP) --no-deps timm torchvision lightly transformers vit-pytorch
-	touch .venv/core $@
+	touch .venv/core .venv/page $@
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -25,6 +25,7 @@ from vitlab.engine.run import open_run, zoo
 from vitlab.engine.team import place
 from vitlab.errors import BadInput, choose
 from vitlab.look.words import describe_look, describe_trust
+from vitlab.page.command import page
 from vitlab.pretrain.command import finetune, labels, pretrain
 from vitlab.printed import Count, Device, Folder, RunName, announce, out, show_accuracy, show_result
 from vitlab.report.comparison_accuracy import summary
@@ -306,6 +307,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "predict": predict,
     "look": look,
     "report": report,
+    "page": page,
     "data": data,
     "settings": settings,
     "reproduce": reproduce,

@@ -1,0 +1,30 @@
+"""What the page shows besides a look: colours, the first example, the confusion matrix."""
+
+import base64
+import json
+from typing import Any
+
+from vitlab.look.colours import palette
+from vitlab.page.engine import Engine
+
+FIRST = 28  # the place of the picture that is shown first among those to choose from: a seven in the shipped sheet
+
+
+def palettes() -> list[str]:
+    """The scales of the maps, from 0 and with two sides: red, green, blue, alpha in bytes."""
+    return [base64.b64encode(palette(signed).tobytes()).decode() for signed in (False, True)]
+
+
+def first_view(engine: Engine) -> bytes:
+    """All that the page needs to show one picture before it has asked anyone."""
+    pictures = engine.pictures.coded()
+    place = FIRST if len(pictures) > FIRST else 0
+    shown = pictures[place] if pictures else {"pixels": base64.b64encode(bytes(engine.blank.numel())).decode()}
+    answer = engine.look(engine.decode(shown["pixels"]), [], relevance=True)
+    view = {"model": engine.facts, "palettes": palettes(), "picture": shown, "answer": answer | {"milliseconds": 0.0}}
+    return json.dumps(view).encode()
+
+
+def confusion(engine: Engine) -> dict[str, Any]:
+    """counts[i][j]: test pictures of class i that the model took for class j."""
+    return {"counts": engine.run.evaluation.confusion().tolist(), "classes": list(engine.card.classes)}
