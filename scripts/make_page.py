@@ -11,7 +11,7 @@ import torch
 from vitlab import lab
 from vitlab.engine.run import Run, open_run, zoo
 from vitlab.page.engine import open_engine
-from vitlab.page.pictures import EACH, SHEETS, pictures_of, write_sheet
+from vitlab.page.pictures import EACH, SHEETS, write_sheet
 from vitlab.page.server import SITE
 from vitlab.page.views import first_view
 
@@ -27,8 +27,7 @@ def main() -> None:
         test = lab.load_data(run.experiment, given.data).test
         places = chosen(run, test.labels)
         write_sheet(SHEETS / f"{run.card.name}.png", test.pictures[places], len(run.card.classes))
-    mnist = open_run("mnist")
-    (SITE / "first.json").write_bytes(first_view(open_engine(mnist, "mnist", pictures_of(mnist, None))))
+    (SITE / "first.json").write_bytes(first_view(open_engine(open_run("mnist"), "mnist")))
 
 
 def chosen(run: Run, labels: torch.Tensor) -> list[int]:

@@ -213,3 +213,24 @@ def test_the_first_view_needs_no_engine(browser, address):
     assert opened.locator(".stage-block").count() == 4
     expect(opened.locator("#note")).to_contain_text("does not answer")
     context.close()
+
+
+def test_the_tour_shows_the_equations_with_the_numbers_of_the_picture(page):
+    page.locator("#tour-start").click()
+    titles = []
+    while page.locator("#tour").is_visible():
+        titles.append(page.locator("#tour h2").inner_text())
+        if titles[-1] == "From numbers to an answer":
+            shares = page.evaluate("async () => (await import('./main.js')).shown[0].pane.probabilities")
+            assert page.locator("#tour math").last.text_content().endswith(f"={max(shares):.3f}")
+        page.keyboard.press("ArrowRight")
+    assert len(titles) == 9
+    assert page.locator("#tour-start").evaluate("button => button === document.activeElement")
+
+
+def test_a_cell_of_the_confusion_matrix_opens_its_pictures(page):
+    page.get_by_role("button", name="2 taken for 7: ").click()
+    expect(page.locator(".found h3")).to_have_text("2 taken for 7")
+    page.locator(".found .pictures button").first.click()
+    expect(page.locator("#note")).to_have_text("This is a 2.")
+    expect(page.locator("#said")).to_have_text(re.compile("^7"))

@@ -13,7 +13,6 @@ from tyro.conf import Positional
 from vitlab.engine.run import open_run, zoo
 from vitlab.errors import BadInput
 from vitlab.page.engine import Engine, open_engine
-from vitlab.page.pictures import pictures_of
 from vitlab.printed import Folder, out
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def engines(runs: Sequence[Path], data: Path | None) -> list[Engine]:
         while name in {engine.name for engine in made}:
             number += 1
             name = f"{run.name}-{number}"
-        made.append(open_engine(run, name, pictures_of(run, data)))
+        made.append(open_engine(run, name, data))
     return made
 
 

@@ -4,11 +4,14 @@ import base64
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vitlab import lab
+from vitlab.data import Part
 from vitlab.data.prepared import Card, Normalise, unit
 from vitlab.engine.cost import flops
 from vitlab.engine.run import Run
@@ -17,7 +20,7 @@ from vitlab.look.inside import inside
 from vitlab.look.tokens import describe_looking, extra_names
 from vitlab.model import VisionTransformer
 from vitlab.model.layout import Grid
-from vitlab.page.pictures import Pictures
+from vitlab.page.pictures import Pictures, pictures_of
 
 MOST = 2_000_000  # numbers in the maps of one picture: what a browser takes in at every stroke
 
@@ -31,6 +34,7 @@ class Engine:
     card: Card
     network: VisionTransformer
     pictures: Pictures
+    data: Path | None = None  # folder of the data sets
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -38,7 +42,7 @@ class Engine:
         model, result, layout = self.run.experiment.model, self.run.result, self.network.layout
         with torch.no_grad():
             added = self.network.positions(torch.zeros(1, layout.tokens, model.width))[0]
-            stream = self.network.trace(self.normalised(self.blank))
+            stream = self.network.trace(self.normalised(self.blank[None]))
         heads = getattr(self.network.blocks[0].attention, "heads", 1)
         read = range(layout.tokens)[stream.read]
         return {
@@ -48,8 +52,10 @@ class Engine:
             "layers": len(self.network.blocks), "heads": heads,
             "features": model.width, "read": [read.start, read.stop], "reading": describe_looking(stream, None),
             "kinds": {part: getattr(model, part).kind for part in ("tokens", "positions", "attention", "head")},
-            "norm": model.block.norm, "smoothing": getattr(self.run.experiment.objective, "label_smoothing", 0.0),
-            "mean": [round(255 * mean) for mean in self.card.mean],
+            "norm": model.block.norm, "shift": model.width // model.block.shift if model.block.shift else 0,
+            "smoothing": getattr(self.run.experiment.objective, "label_smoothing", 0.0),
+            "scale": getattr(model.attention, "scale", ""), "normalised": getattr(model.attention, "qk_norm", False),
+            "mean": list(self.card.mean), "deviation": list(self.card.deviation),
             "positions": numbers(added) if bool(added.any()) else None,
             "accuracy": result["test_accuracy"], "low": result["low"], "high": result["high"],
             "tested": result["count"], "parameters": sum(p.numel() for p in self.network.parameters()),
@@ -75,8 +81,19 @@ class Engine:
             raise BadInput(f"a picture for {self.name} is {wanted.numel():,} bytes, not {len(given):,}")
         return torch.frombuffer(bytearray(given), dtype=torch.uint8).view_as(wanted)
 
+    @cached_property
+    def test(self) -> Part | None:
+        """The run's test part, where its data are here and have not changed."""
+        try:
+            prepared = lab.load_data(self.run.experiment, self.data)
+        except BadInput:  # the page is of use without them
+            return None
+        same = prepared.card.fingerprint == self.card.fingerprint
+        return prepared.test if same and len(prepared.test) == len(self.run.evaluation.labels) else None
+
     def normalised(self, pixels: Tensor) -> Tensor:
-        return Normalise(self.card, torch.device("cpu"))(unit(pixels[None]))
+        """uint8 (b, c, y, x) → as the model takes them."""
+        return Normalise(self.card, torch.device("cpu"))(unit(pixels))
 
     def without(self, picture: Tensor, masked: list[int]) -> Tensor:
         """The picture (1, c, y, x) with the data's mean colour, which is 0, in place of some patches."""
@@ -96,7 +113,7 @@ class Engine:
         as they enter the first block, norms (layers + 1, n) of the tokens before the first block and after each.
         """
         started = time.perf_counter()
-        whole = self.normalised(pixels)
+        whole = self.normalised(pixels[None])
         picture = self.without(whole, masked)
         with torch.inference_mode():
             stream = self.network.trace(picture)
@@ -113,7 +130,7 @@ class Engine:
         return found | {"relevance": row, "milliseconds": round(1000 * (time.perf_counter() - started), 2)}
 
 
-def open_engine(run: Run, name: str, pictures: Pictures) -> Engine:
+def open_engine(run: Run, name: str, data: Path | None = None) -> Engine:
     """The engine of a run, or one line that says why the page cannot show it."""
     card, network = run.card, run.model()
     if not card.labelled:
@@ -128,7 +145,7 @@ def open_engine(run: Run, name: str, pictures: Pictures) -> Engine:
         raise BadInput(
             f"{run.folder} has {network.layout.tokens} tokens, too many to show at every stroke: try 'vitlab look'"
         )
-    return Engine(name, run, card, network, pictures)
+    return Engine(name, run, card, network, pictures_of(run, data), data)
 
 
 def numbers(values: Tensor) -> str:

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from vitlab.errors import BadInput, shorten
 from vitlab.page.border import Border
 from vitlab.page.engine import Engine
-from vitlab.page.views import confusion, first_view, palettes
+from vitlab.page.views import cell, confusion, first_view, palettes
 
 SITE = Path(__file__).parent / "site"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json",
@@ -91,6 +91,11 @@ def application(engines: Sequence[Engine], host: str = "127.0.0.1") -> FastAPI:
     def confused(name: Name) -> dict[str, Any]:
         """How often each class was taken for each other on the test part."""
         return confusion(engine_of(name))
+
+    @app.get("/api/models/{name}/confusion/{truth}/{guess}", responses={404: REFUSALS[404], 422: REFUSALS[422]})
+    def cell_of(name: Name, truth: int, guess: int) -> list[dict[str, Any]]:
+        """Test pictures of one class that were taken for another."""
+        return cell(engine_of(name), truth, guess)
 
     @app.post("/api/models/{name}/look", response_model=Answer, responses=REFUSALS)
     async def look(name: Name, question: Question) -> Response:

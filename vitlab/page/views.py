@@ -4,9 +4,13 @@ import base64
 import json
 from typing import Any
 
+import torch
+
 from vitlab.look.colours import palette
 from vitlab.page.engine import Engine
+from vitlab.page.pictures import Pictures
 
+MOST = 24  # pictures of a cell
 FIRST = 28  # the place of the picture that is shown first among those to choose from: a seven in the shipped sheet
 
 
@@ -23,6 +27,20 @@ def first_view(engine: Engine) -> bytes:
     answer = engine.look(engine.decode(shown["pixels"]), [], relevance=True)
     view = {"model": engine.facts, "palettes": palettes(), "picture": shown, "answer": answer | {"milliseconds": 0.0}}
     return json.dumps(view).encode()
+
+
+@torch.inference_mode()
+def cell(engine: Engine, truth: int, guess: int) -> list[dict[str, Any]]:
+    """Test pictures of one class that the model took for another; where its data are not here, of the page's own."""
+    test = engine.test
+    if test is None:
+        labels = torch.tensor(engine.pictures.labels)
+        guesses = engine.network.logits(engine.normalised(engine.pictures.pixels)).argmax(dim=-1)
+    else:
+        labels, guesses = test.labels, engine.run.evaluation.guesses
+    places = ((labels == truth) & (guesses == guess)).nonzero().flatten()[:MOST].tolist()
+    found = [engine.pictures.pixels[place] if test is None else test.pictures[place] for place in places]
+    return Pictures(torch.stack(found), (truth,) * len(found)).coded() if found else []
 
 
 def confusion(engine: Engine) -> dict[str, Any]:

@@ -20,8 +20,12 @@
  * @property {string} reading
  * @property {{tokens: string, positions: string, attention: string, head: string}} kinds
  * @property {string} norm
+ * @property {number} shift features that the MLP reads from each neighbour
  * @property {number} smoothing of the labels it learned from
- * @property {number[]} mean the data's mean colour
+ * @property {number[]} mean of the data's colours, from 0 to 1
+ * @property {number[]} deviation
+ * @property {string} scale by which attention's scores are divided
+ * @property {boolean} normalised whether queries and keys are
  * @property {string | null} positions
  * @property {number} accuracy
  * @property {number} low
@@ -90,6 +94,12 @@ export class ServerEngine {
   /** @param {string} name @returns {Promise<any>} */
   confusion(name) {
     return ask(`api/models/${encodeURIComponent(name)}/confusion`);
+  }
+
+  /** Test pictures of one class that were taken for another. @param {string} name @param {number} truth @param {number} guess @returns {Promise<Picture[]>} */
+  async cell(name, truth, guess) {
+    const sent = await ask(`api/models/${encodeURIComponent(name)}/confusion/${truth}/${guess}`);
+    return sent.map((/** @type {any} */ one) => ({ pixels: bytes(one.pixels), label: one.label }));
   }
 
   /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance */

@@ -3,6 +3,7 @@
 import { Bars } from "./bars.js";
 import { Board } from "./board.js";
 import { centred } from "./centre.js";
+import { showConfusion } from "./confusion.js";
 import { Drawing } from "./draw.js";
 import { ServerEngine, bytes, decode } from "./engine.js";
 import { readFile } from "./files.js";
@@ -11,6 +12,7 @@ import { Pane } from "./pane.js";
 import { markPicture, showPictures } from "./pictures.js";
 import { Story } from "./story.js";
 import { themeSwitch } from "./theme.js";
+import { tour } from "./tour.js";
 import { choose, figure, part, percent } from "./words.js";
 
 /** @typedef {import("./engine.js").Model} Model @typedef {import("./engine.js").Picture} Picture */
@@ -76,6 +78,15 @@ async function change(first, second) {
     choosePicture(0);
   }
   await ask();
+  await loadConfusion();
+}
+
+async function loadConfusion() {
+  const { model } = shown[0].pane, { counts } = await engine.confusion(model.name);
+  showConfusion(part("matrix"), model, counts, (truth, guess) => engine.cell(model.name, truth, guess), (picture) => {
+    choosePicture(picture);
+    part("title").scrollIntoView();
+  });
 }
 
 async function loadPictures() {
@@ -84,11 +95,12 @@ async function loadPictures() {
   showPictures(part("pictures"), model, pictures, -1, choosePicture);
 }
 
-/** @param {number} place */
-function choosePicture(place) {
-  if (!pictures[place]) return;
-  const { label, pixels } = pictures[place];
-  markPicture(part("pictures"), place);
+/** @param {number | Picture} chosen one of those to choose from, or any other */
+function choosePicture(chosen) {
+  const picture = typeof chosen === "number" ? pictures[chosen] : chosen;
+  if (!picture) return;
+  const { label, pixels } = picture;
+  markPicture(part("pictures"), typeof chosen === "number" ? chosen : -1);
   give(pixels, `This is ${article(shown[0].pane.model.classes[label])}.`);
   showOnBoard();
 }
@@ -227,11 +239,15 @@ async function start() {
   draw();
   showOnBoard();
   document.documentElement.dataset.ready = "stored";
+  performance.mark("stored");
   ({ models } = await engine.models());
   pane.model = models[0];
+  tour(() => shown[0].pane);
+  if (models.length === 2 && fits(models[0], models[1]) && sameGrid(models[0], models[1])) showModels(models);
   showChoices();
   await loadPictures();
   await ask();
+  await loadConfusion();
   document.documentElement.dataset.ready = "live";
 }
 

@@ -52,7 +52,7 @@ export function paintPicture(canvas, model, pixels, masked) {
     const y = Math.floor(i / width), patch = Math.floor((y * rows) / height) * columns + Math.floor(((i % width) * columns) / width);
     for (let c = 0; c < 3; c++) {
       const own = channels === 3 ? c : 0;
-      image.data[4 * i + c] = masked?.has(patch) ? mean[own] : pixels[own * size + i];
+      image.data[4 * i + c] = masked?.has(patch) ? 255 * mean[own] : pixels[own * size + i];
     }
     image.data[4 * i + 3] = 255;
   }

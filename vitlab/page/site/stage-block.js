@@ -7,14 +7,18 @@ import { make, percent } from "./words.js";
 /** @typedef {import("./pane.js").Pane} Pane @typedef {import("./maps.js").Scale} Scale */
 
 const MOST = 10; // classes in the lens
-const EXPLAINED = "Attention: each token gathers from the others what it asks for, each head in its own way. Then a small network works on every token alone. Both are added to what was there.";
+
+/** @param {import("./engine.js").Model} model */
+const explained = ({ shift }) =>
+  "Attention: each token gathers from the others what it asks for, each head in its own way. Then a small network works on every token"
+  + `${shift ? " and a few numbers of its four neighbours" : " alone"}. Both are added to what was there.`;
 
 export class BlockStage {
   /** @param {Pane} pane @param {number} layer */
   constructor(pane, layer) {
     this.layer = layer;
     const { model } = pane;
-    this.element = stage("block", `Block ${layer + 1}`, layer ? "" : EXPLAINED);
+    this.element = stage("block", `Block ${layer + 1}`, layer ? "" : explained(model));
     const maps = make("div", "maps");
     maps.style.setProperty("--count", String(model.heads + 1));
     this.heads = Array.from({ length: model.heads }, (_, head) => new PatchMap(model, model.heads > 1 ? `head ${head + 1}` : "attention"));
