@@ -1,4 +1,4 @@
-"""How fast the page is: python scripts/measure_page.py [--users 100] [--rate 1] [--seconds 20].
+"""How fast the page is: python scripts/measure_page.py [--users 100] [--rate 0.5] [--seconds 20].
 
 Starts `vitlab page` on this machine, lets so many users each send so many strokes a second over connections that stay
 open, then measures in a browser how long a stroke takes from the pointer to the painted answer. Bounded in count and
@@ -49,7 +49,7 @@ STROKES = """async (count) => {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--users", type=int, default=100)
-    parser.add_argument("--rate", type=float, default=1.0, help="strokes a second of each user")
+    parser.add_argument("--rate", type=float, default=0.5, help="strokes a second of each user")
     parser.add_argument("--seconds", type=int, default=20)
     given = parser.parse_args()
     command = [sys.executable, "-m", "vitlab", "page", "mnist", "--no-browser", "--port", "0"]

@@ -1,10 +1,18 @@
 """The page's server: whatever it is sent, it answers with a sentence and never with a fault."""
 
 import base64
+import contextlib
 import json
+import os
 import re
+import shlex
+import shutil
+import signal
 import socket
+import time
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 import schemathesis
@@ -14,6 +22,7 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 
 from vitlab import lab, open_run, train
+from vitlab.cli import main
 from vitlab.data.prepared import Normalise, unit
 from vitlab.engine.cost import flops
 from vitlab.page.border import LARGEST, named
@@ -242,3 +251,33 @@ def test_a_port_in_use_is_refused_in_one_line(vitlab):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = refused(vitlab("page", "--port", taken.getsockname()[1], status=2))
     assert "cannot answer at 127.0.0.1 port" in said
+
+
+def test_every_command_of_the_documents_opens_a_page(trained, tmp_path, processes, monkeypatch):
+    root = Path(__file__).parent.parent
+    texts = [(root / name).read_text(encoding="utf-8") for name in ("README.md", "docs/page.md")]
+    commands = {line.strip() for text in texts for line in re.findall(r"^(vitlab page[^#\n]*)", text, re.MULTILINE)}
+    assert len(commands) == 3
+    for name in ("digits", "bag"):
+        shutil.copytree(trained, tmp_path / "runs" / name)
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        words = shlex.split(command)[1:]
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        process = processes.Process(target=main, args=([*words, "--no-browser", "--port", str(port)],))
+        process.start()
+        shown = [one["name"] for one in asked(f"http://127.0.0.1:{port}/api/models")["models"]]
+        os.kill(process.pid, signal.SIGINT)  # Ctrl-C
+        process.join(20)
+        assert process.exitcode == 0
+        assert shown == ([Path(run).name for run in words[1:]] or ["mnist", "cifar10"])
+
+
+def asked(address: str) -> dict:
+    """What a server says as soon as it is there."""
+    for _ in range(400):
+        with contextlib.suppress(URLError), urlopen(address) as reply:
+            return json.load(reply)
+        time.sleep(0.05)
+    raise AssertionError(f"nobody at {address}")

@@ -5,11 +5,12 @@ const PEN = 22; // pixels of 280: as thick as MNIST's strokes
 const STEP = 10;
 
 export class Drawing {
-  /** @param {HTMLCanvasElement} canvas @param {() => void} act told once a frame, however many strokes there were */
+  /** @param {HTMLCanvasElement} canvas @param {() => void} act told at once, then once a frame, however many strokes there were */
   constructor(canvas, act) {
     this.canvas = canvas;
     this.act = act;
-    this.waiting = false;
+    this.waiting = false; // for the next frame
+    this.more = false; // strokes since then
     this.stale = false; // whether the next stroke begins anew
     this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { willReadFrequently: true }));
     this.empty = true;
@@ -23,11 +24,13 @@ export class Drawing {
   }
 
   changed() {
+    this.more = this.waiting;
     if (this.waiting) return;
     this.waiting = true;
+    this.act();
     requestAnimationFrame(() => {
       this.waiting = false;
-      this.act();
+      if (this.more) this.changed();
     });
   }
 

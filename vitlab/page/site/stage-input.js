@@ -31,7 +31,7 @@ export class PatchesStage {
   constructor(model) {
     this.model = model;
     const side = `${model.height / model.rows}×${model.width / model.columns}`;
-    this.element = stage("patches", "Patches", `Cut into ${model.rows}×${model.columns} patches of ${side} pixels. From here on it never sees the whole picture at once.`);
+    this.element = stage("patches", "Patches", `Cut into ${model.rows}×${model.columns} patches of ${side} pixels. From here on it works on a list of pieces, not on a picture.`);
     this.canvas = /** @type {HTMLCanvasElement} */ (make("canvas", "patches"));
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", `The picture cut into ${model.rows * model.columns} patches`);

@@ -49,7 +49,7 @@ function facts({ model }) {
     ["model", model.name],
     ["test accuracy", share(model.accuracy), `95 % interval ${share(model.low)} to ${share(model.high)}, ${model.tested.toLocaleString("en")} pictures`],
     ["parameters", model.parameters.toLocaleString("en")],
-    ["operations a picture", large(model.flops)],
+    ["operations", large(model.flops)],
     ["tokens × features", `${model.extra.length + model.rows * model.columns} × ${model.features}`],
     ["blocks × heads", `${model.layers} × ${model.heads}`],
     ["attention", model.kinds.attention],
