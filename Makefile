@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUNS ?= runs
 
-.PHONY: run page test lint bench clean
+.PHONY: run page test lint types bench clean
 
 run: .venv/core
 	$(BIN)/vitlab train digits --runs $(RUNS)
@@ -19,6 +19,10 @@ lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The page's modules are plain JavaScript with types in comments; this checks them, and needs Node.js.
+types:
+	npx --yes --package typescript@7.0.2 tsc -p jsconfig.json
 
 bench: .venv/dev
 	$(BIN)/vitlab bench

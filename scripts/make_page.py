@@ -12,8 +12,7 @@ from vitlab import lab
 from vitlab.engine.run import Run, open_run, zoo
 from vitlab.page.engine import open_engine
 from vitlab.page.pictures import EACH, SHEETS, write_sheet
-from vitlab.page.server import SITE
-from vitlab.page.views import first_view
+from vitlab.page.views import SITE, first_view
 
 
 def main() -> None:

@@ -8,14 +8,40 @@ from shutil import which
 
 import numpy as np
 import uvicorn
-from fastapi import FastAPI
+from playwright.sync_api import Browser, Page, sync_playwright
+from starlette.types import ASGIApp
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 BROWSER = next((path for name in BROWSERS if (path := which(name))), None)
 
 
 @contextmanager
-def served(app: FastAPI) -> Iterator[str]:
+def launched() -> Iterator[Browser]:
+    with sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def until(page: Page, condition: str, main: str = "./main.js") -> None:
+    """Wait for what the page's own modules say."""
+    page.evaluate(
+        f"async (main) => {{ const {{ shown }} = await import(main); while (!({condition}))"
+        " await new Promise((ready) => setTimeout(ready, 10)); }",
+        main,
+    )
+
+
+READ = """async (main) => {
+  const { shown } = await import(main ?? "./main.js"), { pane } = shown[0], { answer } = pane;
+  return { pixels: [...pane.pixels], logits: answer.logits, lens: [...answer.lens], attention: [...answer.attention],
+           relevance: [...(pane.relevance ?? [])], rollout: [...pane.rollout()], masked: [...pane.masked],
+           unmasked: answer.unmasked, chosen: pane.chosen };
+}"""
+
+
+@contextmanager
+def served(app: ASGIApp) -> Iterator[str]:
     """The application behind a real socket of this machine; gives its address."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=256)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from page_tools import BROWSER, served, strokes
-from playwright.sync_api import Page, expect, sync_playwright
+from page_tools import BROWSER, READ, launched, served, strokes, until
+from playwright.sync_api import Page, expect
 
 from vitlab import lab, open_run
 from vitlab.data.prepared import Normalise, unit
@@ -30,10 +30,8 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser():
-    with sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+    with launched() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture
@@ -54,14 +52,6 @@ def page(browser, address) -> Iterator[Page]:
 def said(page: Page) -> str:
     page.wait_for_selector("#answers[aria-busy=false]")
     return page.locator("#said").inner_text()
-
-
-def until(page: Page, condition: str) -> None:
-    """Wait for what the page's own modules say."""
-    page.evaluate(
-        "async () => { const { shown } = await import('./main.js'); "
-        f"while (!({condition})) await new Promise((ready) => setTimeout(ready, 10)); }}"
-    )
 
 
 DRAW = """async (digits) => {
@@ -103,14 +93,6 @@ def test_a_digit_drawn_with_the_mouse(page):
     page.mouse.up()
     expect(page.locator("#said")).to_have_text(re.compile("^7"))
     assert page.locator("#note").inner_text() == "Centred by mass, as MNIST's digits are."
-
-
-READ = """async () => {
-  const { shown } = await import("./main.js"), { pane } = shown[0], { answer } = pane;
-  return { pixels: [...pane.pixels], logits: answer.logits, lens: [...answer.lens], attention: [...answer.attention],
-           relevance: [...(pane.relevance ?? [])], rollout: [...pane.rollout()], masked: [...pane.masked],
-           unmasked: answer.unmasked, chosen: pane.chosen };
-}"""
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])

@@ -27,8 +27,8 @@ from vitlab.data.prepared import Normalise, unit
 from vitlab.engine.cost import flops
 from vitlab.page.border import LARGEST, named
 from vitlab.page.command import engines
-from vitlab.page.server import SITE, application
-from vitlab.page.views import MOST, cell, confusion, first_view
+from vitlab.page.server import application
+from vitlab.page.views import MOST, SITE, cell, confusion, first_view
 
 PICTURE = base64.b64encode(bytes(range(256)) * 3 + bytes(16)).decode()
 LOOK = "/api/models/mnist/look"
@@ -216,7 +216,7 @@ def test_no_question_made_from_its_openapi_text_is_a_fault(client):
         operation = found.ok()
         for mode in (right, wrong) if "{" in operation.path else (right,):
 
-            @settings(max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
             @given(case=operation.as_strategy(generation_mode=mode))
             def ask(case) -> None:
                 reply = case.call(headers=own)
@@ -225,7 +225,7 @@ def test_no_question_made_from_its_openapi_text_is_a_fault(client):
                     problem(reply)
 
             ask()
-    assert len(seen) > 60
+    assert len(seen) > 40
     assert {200, 404, 422} <= {*seen}
 
 
@@ -257,16 +257,19 @@ def test_every_command_of_the_documents_opens_a_page(trained, tmp_path, processe
     root = Path(__file__).parent.parent
     texts = [(root / name).read_text(encoding="utf-8") for name in ("README.md", "docs/page.md")]
     commands = {line.strip() for text in texts for line in re.findall(r"^(vitlab page[^#\n]*)", text, re.MULTILINE)}
+    commands -= {command for command in commands if "--out" in command}  # by tests/test_page_still.py
     assert len(commands) == 3
     for name in ("digits", "bag"):
         shutil.copytree(trained, tmp_path / "runs" / name)
     monkeypatch.chdir(tmp_path)
-    for command in commands:
-        words = shlex.split(command)[1:]
+    opened = []
+    for words in (shlex.split(command)[1:] for command in commands):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         process = processes.Process(target=main, args=([*words, "--no-browser", "--port", str(port)],))
         process.start()
+        opened.append((words, port, process))
+    for words, port, process in opened:
         shown = [one["name"] for one in asked(f"http://127.0.0.1:{port}/api/models")["models"]]
         os.kill(process.pid, signal.SIGINT)  # Ctrl-C
         process.join(20)

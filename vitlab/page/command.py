@@ -6,14 +6,16 @@ import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
+import tyro
 from tyro.conf import Positional
 
 from vitlab.engine.run import open_run, zoo
 from vitlab.errors import BadInput
 from vitlab.page.engine import Engine, open_engine
+from vitlab.page.still import write_site
 from vitlab.printed import Folder, out
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ def page(
     host: str = "127.0.0.1",
     port: int = 8765,
     no_browser: bool = False,
+    folder: Annotated[Path | None, tyro.conf.arg(name="out", metavar="FOLDER", help_behavior_hint="")] = None,
+    single_file: bool = False,
     data: Folder = None,
 ) -> None:
     """Draw a digit and watch the transformer think: open runs on a page, on this machine alone.
@@ -39,11 +43,18 @@ def page(
         host: The address to answer at; others than 127.0.0.1 let other machines in.
         port: The port to answer at; 0: one that is free.
         no_browser: Only say the address.
+        folder: Write the page there instead, for any web host: no server, the models run in the browser. Needs npm.
+        single_file: Write one HTML file that works from a disk; --out may name it.
         data: Folder of the data sets, for pictures to choose from; left out, $VITLAB_DATA or a folder in your cache.
     """
+    chosen = runs or tuple(Path(name) for name in reversed(zoo()))
+    if folder or single_file:
+        written = write_site(engines(chosen, data), folder or Path("page.html"), single_file, data)
+        out.print(f"open {written}" if single_file else f"{written.parent} is ready for any web host", markup=False)
+        return
     with listen(host, port) as listening:
         torch.set_num_threads(1)  # a look is too small to be shared, and several people may ask at once
-        app = build(engines(runs or tuple(Path(name) for name in reversed(zoo())), data), host)
+        app = build(engines(chosen, data), host)
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}/"
         out.print(f"the page is at {address}; Ctrl-C ends it", markup=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitlab import lab
 from vitlab.data import Part
@@ -59,7 +59,7 @@ class Engine:
             "positions": numbers(added) if bool(added.any()) else None,
             "accuracy": result["test_accuracy"], "low": result["low"], "high": result["high"],
             "tested": result["count"], "parameters": sum(p.numel() for p in self.network.parameters()),
-            "flops": flops(self.network),
+            "flops": flops(self.network), "relevance": True,
         }  # fmt: skip
 
     @property
@@ -109,25 +109,38 @@ class Engine:
     def look(self, pixels: Tensor, masked: list[int], relevance: bool) -> dict[str, Any]:
         """All that the page shows of one picture (c, y, x) without its masked patches; relevance is slower, so apart.
 
-        Numbers travel as float32 in base64: lens (layers + 1, classes), attention (layers, heads, n, n), tokens (n, d)
-        as they enter the first block, norms (layers + 1, n) of the tokens before the first block and after each.
+        Numbers travel as float32 in base64.
         """
         started = time.perf_counter()
         whole = self.normalised(pixels[None])
         picture = self.without(whole, masked)
         with torch.inference_mode():
-            stream = self.network.trace(picture)
-            lens = torch.cat(self.network.lens(stream))
+            parts = Shown(self.network)(picture)
             found = {
-                "logits": lens[-1].tolist(),
+                "logits": parts["lens"][-1].tolist(),
                 "unmasked": self.network.logits(whole)[0].tolist() if masked else None,
-                "lens": numbers(lens),
-                "attention": numbers(torch.cat(stream.maps().layers)),
-                "tokens": numbers(stream.tokens[0]),
-                "norms": numbers(torch.stack([tokens[0].norm(dim=-1) for tokens in stream.tokens])),
+                **{name: numbers(values) for name, values in parts.items()},
             }
         row = numbers(inside(self.network, picture).streams[0].relevance) if relevance else None
         return found | {"relevance": row, "milliseconds": round(1000 * (time.perf_counter() - started), 2)}
+
+
+class Shown(nn.Module):
+    """What the page shows of one picture: the same here and in the browser."""
+
+    def __init__(self, network: VisionTransformer):
+        super().__init__()
+        self.network = network
+
+    def forward(self, picture: Tensor) -> dict[str, Tensor]:
+        """(1, c, y, x) → lens (l + 1, classes), attention (l, h, n, n), tokens (n, d) that enter, norms (l + 1, n)."""
+        stream = self.network.trace(picture)
+        return {
+            "lens": torch.cat(self.network.lens(stream)),
+            "attention": torch.cat(stream.maps().layers),
+            "tokens": stream.tokens[0][0],
+            "norms": torch.stack([tokens[0].norm(dim=-1) for tokens in stream.tokens]),
+        }
 
 
 def open_engine(run: Run, name: str, data: Path | None = None) -> Engine:

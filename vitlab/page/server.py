@@ -17,9 +17,8 @@ from starlette.exceptions import HTTPException
 from vitlab.errors import BadInput, shorten
 from vitlab.page.border import Border
 from vitlab.page.engine import Engine
-from vitlab.page.views import cell, confusion, first_view, palettes
+from vitlab.page.views import SITE, cell, confusion, first_view, palettes
 
-SITE = Path(__file__).parent / "site"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json",
          ".svg": "image/svg+xml"}  # fmt: skip
 AT_ONCE = 2  # looks that are computed side by side; more would only wait for each other's cores

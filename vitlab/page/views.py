@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from vitlab.look.colours import palette
 from vitlab.page.engine import Engine
 from vitlab.page.pictures import Pictures
 
+SITE = Path(__file__).parent / "site"
 MOST = 24  # pictures of a cell
 FIRST = 28  # the place of the picture that is shown first among those to choose from: a seven in the shipped sheet
 

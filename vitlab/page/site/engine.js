@@ -33,6 +33,7 @@
  * @property {number} tested
  * @property {number} parameters
  * @property {number} flops
+ * @property {boolean} relevance whether its engine can tell it
  *
  * @typedef {object} Answer What a model did with a picture; each array is row after row.
  * @property {number[]} logits
@@ -80,6 +81,10 @@ async function ask(address, options) {
 }
 
 export class ServerEngine {
+  first() {
+    return ask("first.json");
+  }
+
   /** @returns {Promise<{models: Model[], palettes: string[]}>} */
   models() {
     return ask("api/models");

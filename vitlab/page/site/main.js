@@ -18,7 +18,8 @@ import { choose, figure, part, percent } from "./words.js";
 /** @typedef {import("./engine.js").Model} Model @typedef {import("./engine.js").Picture} Picture */
 
 const PAUSE = 150; // milliseconds without a stroke after which relevance is asked for
-const engine = new ServerEngine();
+const still = document.documentElement.dataset.engine === "onnx";
+const engine = still ? new (await import("./onnx.js")).OnnxEngine() : new ServerEngine();
 
 /** @type {Model[]} */
 let models = [];
@@ -143,7 +144,7 @@ async function answerAll() {
       await Promise.all(shown.map(({ pane }) => answer(pane, false)));
       if (!again) draw();
     }
-    timer = setTimeout(addRelevance, PAUSE);
+    if (!still) timer = setTimeout(addRelevance, PAUSE);
     say();
   } catch (problem) {
     complain(problem);
@@ -230,7 +231,7 @@ document.addEventListener("paste", (event) => take(event.clipboardData?.files[0]
 /** The stored example first, then the engine. */
 async function start() {
   themeSwitch(part("theme"));
-  const first = await (await fetch("first.json")).json();
+  const first = await engine.first();
   setPalettes(first.palettes);
   models = [first.model];
   showModels(models);
