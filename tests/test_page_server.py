@@ -25,6 +25,7 @@ from vitlab import lab, open_run, train
 from vitlab.cli import main
 from vitlab.data.prepared import Normalise, unit
 from vitlab.engine.cost import flops
+from vitlab.engine.evaluation import Evaluation
 from vitlab.page.border import LARGEST, named
 from vitlab.page.command import engines
 from vitlab.page.server import application
@@ -170,7 +171,7 @@ def test_foreign_hosts_and_origins_are_refused(client):
     for host in ("evil.example", "evil.example:8765", "127.0.0.1.evil.example", "", "[", "10.0.0.1"):
         reply = client.get("/", headers={"host": host})
         assert (reply.status_code, "only under the name" in problem(reply)) == (403, True)
-    for origin in ("http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost"):
+    for origin in ("http://evil.example", "null", "http://[", "", "http://127.0.0.1:9999", "http://localhost"):
         assert client.post(LOOK, json={"pixels": PICTURE}, headers={"origin": origin}).status_code == 403
     own = {"origin": "http://127.0.0.1:8765"}
     assert client.post(LOOK, json={"pixels": PICTURE}, headers=own).status_code == 200
@@ -245,6 +246,15 @@ def test_a_run_of_your_own_with_a_class_token(trained):
     assert floats(found["attention"]).numel() == engine.facts["layers"] * engine.facts["heads"] * 5**2
     first = json.loads(first_view(engine))
     assert first["model"]["name"] == engine.name
+
+
+def test_a_run_without_test_pictures_is_shown_without_a_figure(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "untested")
+    run = open_run(tmp_path / "untested")
+    run.write_evaluation(Evaluation(torch.zeros(0, 10), torch.zeros(0, dtype=torch.long)), {})
+    app = application(engines([run.folder], None))
+    reply = TestClient(app, base_url="http://localhost").get("/api/models")
+    assert reply.json()["models"][0]["accuracy"] is None
 
 
 def test_a_port_in_use_is_refused_in_one_line(vitlab):

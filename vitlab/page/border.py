@@ -42,7 +42,7 @@ class Border:
         given = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if not named(given.get("host", ""), self.host):
             await refuse(guarded, 403, "this page answers only under the name it was started with")
-        elif "origin" in given and urlsplit(given["origin"]).netloc != given["host"]:
+        elif given.get("origin", own := f"http://{given['host']}") not in (own, f"https://{given['host']}"):
             await refuse(guarded, 403, "another site's pages may not ask here")
         else:
             try:
@@ -81,7 +81,7 @@ def is_loopback(name: str) -> bool:
 
 async def read_body(receive: Receive, stated: str) -> bytes | None:
     """The whole body, or None as soon as it is too large."""
-    if stated.isdigit() and int(stated) > LARGEST:
+    if stated.isdecimal() and int(stated) > LARGEST:
         return None
     body = b""
     while True:

@@ -14,6 +14,7 @@ from vitlab import lab
 from vitlab.data import Part
 from vitlab.data.prepared import Card, Normalise, unit
 from vitlab.engine.cost import flops
+from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput
 from vitlab.look.inside import inside
@@ -33,6 +34,7 @@ class Engine:
     run: Run
     card: Card
     network: VisionTransformer
+    evaluation: Evaluation  # on the test part, as the run left it
     pictures: Pictures
     data: Path | None = None  # folder of the data sets
 
@@ -57,8 +59,9 @@ class Engine:
             "scale": getattr(model.attention, "scale", ""), "normalised": getattr(model.attention, "qk_norm", False),
             "mean": list(self.card.mean), "deviation": list(self.card.deviation),
             "positions": numbers(added) if bool(added.any()) else None,
-            "accuracy": result["test_accuracy"], "low": result["low"], "high": result["high"],
-            "tested": result["count"], "parameters": sum(p.numel() for p in self.network.parameters()),
+            "accuracy": result["test_accuracy"] if result["count"] else None, "low": result["low"],
+            "high": result["high"], "tested": result["count"],
+            "parameters": sum(p.numel() for p in self.network.parameters()),
             "flops": flops(self.network), "relevance": True,
         }  # fmt: skip
 
@@ -89,7 +92,7 @@ class Engine:
         except BadInput:  # the page is of use without them
             return None
         same = prepared.card.fingerprint == self.card.fingerprint
-        return prepared.test if same and len(prepared.test) == len(self.run.evaluation.labels) else None
+        return prepared.test if same and len(prepared.test) == self.evaluation.count else None
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """uint8 (b, c, y, x) → as the model takes them."""
@@ -101,10 +104,9 @@ class Engine:
             raise BadInput(f"there is no patch {odd[0]}: they are counted from 0 to {self.grid.tokens - 1}")
         kept = torch.ones(self.grid.tokens)
         kept[masked] = 0
-        high, wide = self.card.height // self.grid.rows, self.card.width // self.grid.columns
-        return picture * kept.view(self.grid.rows, self.grid.columns).repeat_interleave(high, 0).repeat_interleave(
-            wide, 1
-        )
+        kept = kept.view(self.grid.rows, self.grid.columns)
+        kept = kept.repeat_interleave(self.card.height // self.grid.rows, dim=0)
+        return picture * kept.repeat_interleave(self.card.width // self.grid.columns, dim=1)
 
     def look(self, pixels: Tensor, masked: list[int], relevance: bool) -> dict[str, Any]:
         """All that the page shows of one picture (c, y, x) without its masked patches; relevance is slower, so apart.
@@ -158,7 +160,11 @@ def open_engine(run: Run, name: str, data: Path | None = None) -> Engine:
         raise BadInput(
             f"{run.folder} has {network.layout.tokens} tokens, too many to show at every stroke: try 'vitlab look'"
         )
-    return Engine(name, run, card, network, pictures_of(run, data), data)
+    engine = Engine(name, run, card, network, run.evaluation, pictures_of(run, data), data)
+    with torch.inference_mode():
+        if not bool(network.logits(engine.normalised(engine.blank[None])).isfinite().all()):
+            raise BadInput(f"what {run.folder} answers are no numbers, so there is nothing to watch: has it diverged?")
+    return engine
 
 
 def numbers(values: Tensor) -> str:

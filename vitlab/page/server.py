@@ -1,4 +1,4 @@
-"""The local server: the site's files, and an engine behind four addresses. Its OpenAPI text is /api/openapi.json."""
+"""The local server: the site's files, and an engine behind five addresses. Its OpenAPI text is /api/openapi.json."""
 
 import asyncio
 import json
@@ -65,6 +65,7 @@ def application(engines: Sequence[Engine], host: str = "127.0.0.1") -> FastAPI:
     """The site and its engine, for requests that name `host` or this machine."""
     app = FastAPI(title="vitlab page", version="1", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     known = {engine.name: engine for engine in engines}
+    facts = [engine.facts for engine in engines]  # read now: what is wrong with a run is said in the terminal
     files = {path.relative_to(SITE).as_posix(): path.read_bytes() for path in SITE.rglob("*") if path.suffix in TYPES}
     files["first.json"] = files.get("first.json", b"") if stored_fits(engines, files) else first_view(engines[0])
     Name = Annotated[str, Named(json_schema_extra={"enum": list(known)})]
@@ -79,7 +80,7 @@ def application(engines: Sequence[Engine], host: str = "127.0.0.1") -> FastAPI:
     @app.get("/api/models")
     def models() -> dict[str, Any]:
         """The models that can be asked, and the colours of their maps."""
-        return {"models": [engine.facts for engine in engines], "palettes": palettes()}
+        return {"models": facts, "palettes": palettes()}
 
     @app.get("/api/models/{name}/pictures", responses={404: REFUSALS[404]})
     def pictures(name: Name) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import tarfile
 import tempfile
 import warnings
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def in_one(files: dict[str, bytes]) -> bytes:
     modules = {f"vitlab/{name}": named(text.decode()) for name, text in files.items() if name.endswith(".js")}
     addresses = {name: f"data:text/javascript;base64,{coded(text.encode())}" for name, text in modules.items()}
     texts = "".join(
-        f'<script type="text/plain" id="within:{name}">{text}</script>\n'
+        f'<script type="text/plain" id="within:{escape(name)}">{text}</script>\n'
         for name, content in files.items()
         if (text := within(name, content))
     )

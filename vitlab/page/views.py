@@ -39,7 +39,7 @@ def cell(engine: Engine, truth: int, guess: int) -> list[dict[str, Any]]:
         labels = torch.tensor(engine.pictures.labels)
         guesses = engine.network.logits(engine.normalised(engine.pictures.pixels)).argmax(dim=-1)
     else:
-        labels, guesses = test.labels, engine.run.evaluation.guesses
+        labels, guesses = test.labels, engine.evaluation.guesses
     places = ((labels == truth) & (guesses == guess)).nonzero().flatten()[:MOST].tolist()
     found = [engine.pictures.pixels[place] if test is None else test.pictures[place] for place in places]
     return Pictures(torch.stack(found), (truth,) * len(found)).coded() if found else []
@@ -47,4 +47,4 @@ def cell(engine: Engine, truth: int, guess: int) -> list[dict[str, Any]]:
 
 def confusion(engine: Engine) -> dict[str, Any]:
     """counts[i][j]: test pictures of class i that the model took for class j."""
-    return {"counts": engine.run.evaluation.confusion().tolist(), "classes": list(engine.card.classes)}
+    return {"counts": engine.evaluation.confusion().tolist(), "classes": list(engine.card.classes)}

@@ -27,7 +27,7 @@
  * @property {string} scale by which attention's scores are divided
  * @property {boolean} normalised whether queries and keys are
  * @property {string | null} positions
- * @property {number} accuracy
+ * @property {number | null} accuracy none where there were no test pictures
  * @property {number} low
  * @property {number} high
  * @property {number} tested

@@ -5,6 +5,7 @@ import { centred } from "./centre.js";
 /** @typedef {import("./engine.js").Model} Model */
 
 const LARGEST = 20_000_000; // bytes
+const MOST = 100_000_000; // pixels
 const WORK = 280; // pixels at which a drawing on paper is centred
 
 /** @param {File} file @param {Model} model @returns {Promise<{pixels: Uint8Array, note: string}>} */
@@ -13,6 +14,7 @@ export async function readFile(file, model) {
   const image = await createImageBitmap(file).catch(() => {
     throw new Error(`${file.name || "This"} is not a picture that your browser can read.`);
   });
+  if (image.width * image.height > MOST) throw new Error(`${file.name} has more than ${MOST / 1e6} million pixels.`);
   const { channels, width, height } = model, exact = image.width === width && image.height === height;
   const size = `${image.width}×${image.height}`;
   if (channels === 3) return { pixels: planes(drawn(image, width, height), 3), note: exact ? "" : `Cut and scaled from ${size}.` };

@@ -60,7 +60,7 @@ const sameGrid = (a, b) => a.rows === b.rows && a.columns === b.columns;
 
 function showChoices() {
   const [{ pane }] = shown, beside = shown[1]?.pane.model.name ?? "";
-  const name = (/** @type {Model} */ model) => `${model.name} · ${(100 * model.accuracy).toFixed(2)}\u202f%`;
+  const name = (/** @type {Model} */ model) => model.name + (model.accuracy === null ? "" : ` · ${(100 * model.accuracy).toFixed(2)}\u202f%`);
   choose(part("models"), models.map((model) => [model.name, name(model)]), pane.model.name, (chosen) => change(chosen, ""));
   const others = models.filter((model) => model !== pane.model && fits(model, pane.model) && sameGrid(model, pane.model));
   choose(part("beside"), [["", "alone"], ...others.map((model) => /** @type {[string, string]} */ ([model.name, `beside ${model.name}`]))],

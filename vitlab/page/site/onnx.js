@@ -10,13 +10,13 @@ const within = (name) => document.getElementById(`within:${name}`)?.textContent;
 /** @param {string} name @returns {Promise<any>} */
 async function json(name) {
   const text = within(name);
-  return text ? JSON.parse(text) : (await fetch(name)).json();
+  return text ? JSON.parse(text) : (await fetch(encodeURIComponent(name))).json();
 }
 
 /** @param {string} name @returns {Promise<Uint8Array>} */
 async function binary(name) {
   const text = within(name);
-  return text ? bytes(text) : new Uint8Array(await (await fetch(name)).arrayBuffer());
+  return text ? bytes(text) : new Uint8Array(await (await fetch(encodeURIComponent(name))).arrayBuffer());
 }
 
 /** @param {any[]} sent @returns {Picture[]} */

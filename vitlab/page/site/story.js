@@ -47,7 +47,7 @@ function facts({ model }) {
   /** @type {[string, string, string?][]} */
   const lines = [
     ["model", model.name],
-    ["test accuracy", share(model.accuracy), `95 % interval ${share(model.low)} to ${share(model.high)}, ${model.tested.toLocaleString("en")} pictures`],
+    ["test accuracy", model.accuracy === null ? "not tested" : share(model.accuracy), `95 % interval ${share(model.low)} to ${share(model.high)}, ${model.tested.toLocaleString("en")} pictures`],
     ["parameters", model.parameters.toLocaleString("en")],
     ["operations", large(model.flops)],
     ["tokens × features", `${model.extra.length + model.rows * model.columns} × ${model.features}`],
