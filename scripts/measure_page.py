@@ -1,4 +1,4 @@
-"""How fast the page is: python scripts/measure_page.py [--users 100] [--rate 0.5] [--seconds 20].
+"""How fast the page is: python scripts/measure_page.py [--users 100] [--rates 0.5 1] [--seconds 20].
 
 Starts `vitlab page` on this machine, lets so many users each send so many strokes a second over connections that stay
 open, then measures in a browser how long a stroke takes from the pointer to the painted answer. Bounded in count and
@@ -49,7 +49,7 @@ STROKES = """async (count) => {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--users", type=int, default=100)
-    parser.add_argument("--rate", type=float, default=0.5, help="strokes a second of each user")
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.5, 1.0], help="strokes a second of each user")
     parser.add_argument("--seconds", type=int, default=20)
     given = parser.parse_args()
     command = [sys.executable, "-m", "vitlab", "page", "mnist", "--no-browser", "--port", "0"]
@@ -57,15 +57,15 @@ def main() -> None:
         assert server.stdout is not None
         try:
             port = int(re.search(r":(\d+)/", server.stdout.readline())[1])  # type: ignore[index]
-            crowd = asyncio.run(crowd_of(port, given.users, given.rate, given.seconds))
+            crowds = [asyncio.run(crowd_of(port, given.users, rate, given.seconds)) for rate in given.rates]
             alone = in_a_browser(port)
         finally:
             server.terminate()
     around = describe_environment(torch.device("cpu"))
     record = {"name": "page-cpu", **around, "command": "python scripts/measure_page.py",
-              "model": "mnist", "crowd": crowd, "stroke": alone}  # fmt: skip
+              "model": "mnist", "crowds": crowds, "stroke": alone}  # fmt: skip
     RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps({"crowd": crowd, "stroke": alone}, indent=2))
+    print(json.dumps({"crowds": crowds, "stroke": alone}, indent=2))
 
 
 async def crowd_of(port: int, users: int, rate: float, seconds: int) -> dict[str, Any]:
