@@ -5,6 +5,8 @@ import { softmax } from "./words.js";
 
 /** @typedef {import("./engine.js").Model} Model @typedef {import("./engine.js").Answer} Answer */
 
+export const ALONE = ["conv-patches", "linear-patches"]; // tokens that see their own patch and nothing else
+
 export class Pane {
   /** @param {Model} model */
   constructor(model) {
@@ -27,6 +29,12 @@ export class Pane {
 
   get count() {
     return this.model.extra.length + this.patches;
+  }
+
+  /** Whether nothing in the model tells one order of the patches from another. */
+  get bag() {
+    const { kinds, shift } = this.model, ordered = shift || kinds.attention === "linformer" || kinds.head === "first-token";
+    return kinds.positions === "none" && !ordered && ALONE.includes(kinds.tokens);
   }
 
   /** The tokens that look: the patch pointed at, or those that the head reads. @returns {number[]} */

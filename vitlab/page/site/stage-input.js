@@ -1,12 +1,11 @@
 // @ts-check
 // The first four stages: picture, patches, tokens, positions.
 import { PatchMap, paint, paintPicture, scaleOf } from "./maps.js";
+import { ALONE } from "./pane.js";
 import { stage } from "./stage.js";
 import { make } from "./words.js";
 
 /** @typedef {import("./pane.js").Pane} Pane @typedef {import("./engine.js").Model} Model */
-
-const SIMPLE = ["conv-patches", "linear-patches"]; // tokens that see their own patch alone
 
 export class PictureStage {
   /** @param {Model} model */
@@ -64,7 +63,7 @@ export class TokensStage {
   /** @param {Model} model */
   constructor(model) {
     this.model = model;
-    const sees = SIMPLE.includes(model.kinds.tokens) ? "by one matrix, the same for all" : `by a ${model.kinds.tokens.replace("-", " ")}, which also sees a little of its neighbours`;
+    const sees = ALONE.includes(model.kinds.tokens) ? "by one matrix, the same for all" : `by ${model.kinds.tokens.replace("-", " ")}, with a little of its neighbours`;
     const extra = model.extra.length ? ` Before them: ${model.extra.join(", ")}.` : "";
     this.element = stage("tokens", "Tokens", `Each patch becomes ${model.features} numbers, ${sees}: one row each.${extra}`);
     this.holder = make("span", "stack matrix");
@@ -88,15 +87,16 @@ export class TokensStage {
   }
 }
 
+const BAG = "This model has none: to it the patches are a bag, in any order.";
 const POSITIONS = {
-  none: "This model has none: to it the patches are a bag, in any order.",
+  none: "This model has none: nothing is added that tells a token where it lies.",
   rotary: "Nothing is added: each block turns queries and keys by where they lie, so that attention feels the distance.",
 };
 
 export class PositionsStage {
   /** @param {Pane} pane */
   constructor(pane) {
-    const { kinds } = pane.model, told = POSITIONS[/** @type {keyof typeof POSITIONS} */ (kinds.positions)];
+    const { kinds } = pane.model, told = pane.bag ? BAG : POSITIONS[/** @type {keyof typeof POSITIONS} */ (kinds.positions)];
     const learned = kinds.positions === "learned" ? "Nobody told it that there are rows and columns; it learned which places are alike." : "A fixed pattern says where each patch lies.";
     this.element = stage("positions", "Positions", told ?? `To each token a vector for its place is added. ${learned}`);
     this.map = pane.positions ? new PatchMap(pane.model, "Likeness of places", true) : null;

@@ -53,7 +53,7 @@ const STEPS = [
     at: ".stage-positions", title: "Where does it lie?",
     tell: (pane) => {
       const { model } = pane, patch = patchOf(pane), likeness = pane.positionLikeness(patch);
-      if (!pane.positions) return [line(model.kinds.positions === "none" ? "This model adds no positions. Shuffle its patches, and its answer stays the same." : "Nothing is added to the tokens: queries and keys are turned by where they lie, so that attention depends on the distance between patches.")];
+      if (!pane.positions) return [line(model.kinds.positions === "none" ? `This model adds no positions. ${pane.bag ? "Shuffle its patches, and its answer stays the same." : "What it knows of places comes from neighbours that it sees beside a patch."}` : "Nothing is added to the tokens: queries and keys are turned by where they lie, so that attention depends on the distance between patches.")];
       const beside = patch % model.columns ? patch - 1 : patch + 1, far = patch < pane.patches / 2 ? pane.patches - 1 : 0;
       return [
         line("A list has no rows and columns, so to each token a vector for its place is added."),
@@ -75,7 +75,7 @@ const STEPS = [
         locality: equation("A", "=", score("K"), ",", sub("A", "ii"), "=", 0), uniform: equation(sub("A", "ij"), "=", over(1, "n")),
       };
       return [
-        line(`Each token asks (its query) and is asked (its key). How well they match, over all others, is where it looks. Here ${many}, each with its own questions of e = ${e} numbers${model.normalised ? ", and both are normalised first" : ""}.`),
+        line(model.kinds.attention === "uniform" ? "Here nobody asks: every token gathers the same from all, which is as simple as attention can be." : `Each token asks (its query) and is asked (its key). How well they match, over all others, is where it looks. Here ${many}, each with its own questions of e = ${e} numbers${model.normalised ? ", and both are normalised first" : ""}.`),
         kinds[/** @type {keyof typeof kinds} */ (model.kinds.attention)] ?? equation("A", "=", "A", "(", "z", ")"),
         line(`Block 1, head 1, ${pane.looking}: most on ${pane.name(best)}, and all weights sum to`),
         equation("A", "=", figure(weights[best]), ",", "∑", "A", "=", number(sum, 3)),
