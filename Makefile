@@ -4,10 +4,13 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUNS ?= runs
 
-.PHONY: run test lint suite bench clean
+.PHONY: run page test lint suite types bench clean
 
 run: .venv/core
 	$(BIN)/vitlab train digits --runs $(RUNS)
+
+page: .venv/page
+	$(BIN)/vitlab page
 
 test: .venv/dev
 	$(MAKE) --no-print-directory --jobs 2 lint suite
@@ -19,6 +22,10 @@ lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The page's modules are plain JavaScript with types in comments; this checks them, and needs Node.js.
+types:
+	npx --yes --package typescript@7.0.2 tsc -p jsconfig.json
 
 bench: .venv/dev
 	$(BIN)/vitlab bench
@@ -32,11 +39,15 @@ bench: .venv/dev
 	$(PIP) --editable .
 	touch $@
 
+.venv/page: .venv/python pyproject.toml constraints.txt
+	$(PIP) --editable .[page]
+	touch .venv/core $@
+
 # torchvision's wheel does not import beside a CPU torch; timm needs only its name, so it comes without dependencies.
 .venv/dev: .venv/python pyproject.toml constraints.txt
-	$(PIP) --editable .[dev,study,bench,export]
+	$(PIP) --editable .[dev,study,bench,export,page]
 	$(PIP) --no-deps timm torchvision lightly transformers vit-pytorch
-	touch .venv/core $@
+	touch .venv/core .venv/page $@
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -103,7 +103,9 @@ def commands_to_run() -> list[str]:
     assert {create, f"{work} && {report}", *RUN_ELSEWHERE} < {*commands}
     assert RUN_ELSEWHERE - {*commands_of("docs/export.md")} == {"vitlab reproduce r1 --small"}
     found = dict.fromkeys([*commands[2:], *commands_of("docs/look.md"), *commands_of("docs/study.md")[2:]])
-    return [each for each in found if each and not each.startswith("source") and each not in RUN_ELSEWHERE]
+    return [
+        each for each in found if each and not each.startswith(("source", "vitlab page")) and each not in RUN_ELSEWHERE
+    ]
 
 
 def is_about_the_first_run(command: str) -> bool:
@@ -354,3 +356,19 @@ def test_every_link_leads_somewhere():
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert link.startswith("http") or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_page_about_the_page_says_what_the_record_says():
+    text = " ".join((ROOT / "docs/page.md").read_text(encoding="utf-8").split())
+    record = json.loads((ROOT / "results/bench/page-cpu.json").read_text(encoding="utf-8"))
+    stroke, crowd = record["stroke"], record["crowds"][-1]
+    assert (
+        f"a stroke took {stroke['median']:.0f} ms (median of {stroke['strokes']}; 95 % within {stroke['p95']:.0f}"
+        in text
+    )
+    assert f"after {stroke['first_view_milliseconds'] / 1000:.1f} s" in text
+    assert f"{crowd['users']} people" in text
+    assert crowd["strokes_a_second_each"] == 1
+    assert crowd["failed"] == 0
+    assert f"{crowd['answers']:,} answers with no failure, half within {crowd['median']:.0f} ms" in text
+    assert f"95 % within {crowd['p95']:.0f} ms" in text

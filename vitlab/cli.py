@@ -27,6 +27,7 @@ from vitlab.export.command import export
 from vitlab.inference.command import calibrate, predict
 from vitlab.look.words import describe_look, describe_trust
 from vitlab.own import choices, is_own
+from vitlab.page.command import page
 from vitlab.pretrain.command import finetune, labels, pretrain
 from vitlab.printed import Count, Device, Folder, RunName, announce, out, show_accuracy, show_choices, show_result
 from vitlab.report.comparison_accuracy import summary
@@ -280,6 +281,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "look": look,
     "report": report,
     "export": export,
+    "page": page,
     "data": data,
     "settings": settings,
     "reproduce": reproduce,

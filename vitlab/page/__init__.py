@@ -1,0 +1,1 @@
+"""The page: draw a digit, and watch a run's transformer think."""

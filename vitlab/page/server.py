@@ -1,0 +1,147 @@
+"""The local server: the site's files, and an engine behind five addresses. Its OpenAPI text is /api/openapi.json."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+from fastapi import FastAPI, Request, Response
+from fastapi import Path as Named
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from vitlab.errors import BadInput, shorten
+from vitlab.page.border import Border
+from vitlab.page.engine import Engine
+from vitlab.page.views import SITE, cell, confusion, first_view, palettes
+
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json",
+         ".svg": "image/svg+xml"}  # fmt: skip
+AT_ONCE = 2  # looks that are computed side by side; more would only wait for each other's cores
+
+
+class Question(BaseModel):
+    """A picture to look at."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    pixels: Annotated[str, Field(max_length=2**20, description="uint8, channel by channel, row by row, in base64")]
+    masked: Annotated[list[int], Field(max_length=4096, description="patches to take away, from 0")] = []
+    relevance: Annotated[bool, Field(description="also what speaks for the class that is named; slower")] = False
+
+
+class Answer(BaseModel):
+    """What the model did with it; numbers are little-endian float32 in base64."""
+
+    logits: list[float]
+    unmasked: Annotated[list[float] | None, Field(description="the logits with no patch taken away")]
+    lens: Annotated[str, Field(description="(layers + 1, classes): logits before the first block and after each")]
+    attention: Annotated[str, Field(description="(layers, heads, n, n)")]
+    tokens: Annotated[str, Field(description="(n, d), as they enter the first block")]
+    norms: Annotated[str, Field(description="(layers + 1, n)")]
+    relevance: Annotated[str | None, Field(description="(n,)")]
+    milliseconds: float
+
+
+class Problem(BaseModel):
+    """Why there is no answer, in a sentence."""
+
+    problem: str
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": why}
+    for status, why in (
+        (400, "no JSON"), (403, "a foreign host or origin"), (404, "no such model"), (408, "too slow"),
+        (413, "too large"), (422, "no such picture or patch"),
+    )
+}  # fmt: skip
+
+
+def application(engines: Sequence[Engine], host: str = "127.0.0.1") -> FastAPI:
+    """The site and its engine, for requests that name `host` or this machine."""
+    app = FastAPI(title="vitlab page", version="1", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
+    known = {engine.name: engine for engine in engines}
+    facts = [engine.facts for engine in engines]  # read now: what is wrong with a run is said in the terminal
+    files = {path.relative_to(SITE).as_posix(): path.read_bytes() for path in SITE.rglob("*") if path.suffix in TYPES}
+    files["first.json"] = files.get("first.json", b"") if stored_fits(engines, files) else first_view(engines[0])
+    Name = Annotated[str, Named(json_schema_extra={"enum": list(known)})]
+    turns = anyio.Semaphore(AT_ONCE)
+    add_refusals(app)
+
+    def engine_of(name: str) -> Engine:
+        if name not in known:
+            raise HTTPException(404, f"there is no model '{shorten(name)}': choose from {', '.join(known)}")
+        return known[name]
+
+    @app.get("/api/models")
+    def models() -> dict[str, Any]:
+        """The models that can be asked, and the colours of their maps."""
+        return {"models": facts, "palettes": palettes()}
+
+    @app.get("/api/models/{name}/pictures", responses={404: REFUSALS[404]})
+    def pictures(name: Name) -> list[dict[str, Any]]:
+        """Test pictures to choose from."""
+        return engine_of(name).pictures.coded()
+
+    @app.get("/api/models/{name}/confusion", responses={404: REFUSALS[404]})
+    def confused(name: Name) -> dict[str, Any]:
+        """How often each class was taken for each other on the test part."""
+        return confusion(engine_of(name))
+
+    @app.get("/api/models/{name}/confusion/{truth}/{guess}", responses={404: REFUSALS[404], 422: REFUSALS[422]})
+    def cell_of(name: Name, truth: int, guess: int) -> list[dict[str, Any]]:
+        """Test pictures of one class that were taken for another."""
+        return cell(engine_of(name), truth, guess)
+
+    @app.post("/api/models/{name}/look", response_model=Answer, responses=REFUSALS)
+    async def look(name: Name, question: Question) -> Response:
+        """What the model does with a picture."""
+        engine = engine_of(name)
+        pixels = engine.decode(question.pixels)
+        async with turns:
+            found = await asyncio.to_thread(engine.look, pixels, question.masked, question.relevance)
+        return Response(json.dumps(found), media_type="application/json")
+
+    @app.get("/{path:path}", include_in_schema=False)
+    def file(path: str) -> Response:
+        content = files.get(path or "index.html")
+        if content is None:
+            raise HTTPException(404, "there is nothing here")
+        kind = TYPES[Path(path or "index.html").suffix]
+        return Response(content, media_type=kind)
+
+    app.add_middleware(Border, host=host)
+    return app
+
+
+def stored_fits(engines: Sequence[Engine], files: dict[str, bytes]) -> bool:
+    """Whether the example that comes with the page is of the first model."""
+    return "first.json" in files and engines[0].run.shipped and engines[0].name == "mnist"
+
+
+def add_refusals(app: FastAPI) -> None:
+    """Every refusal is one sentence in JSON; none shows a path or a trace."""
+
+    @app.exception_handler(BadInput)
+    async def bad(_: Request, problem: BadInput) -> JSONResponse:
+        return JSONResponse({"problem": str(problem)}, 422)
+
+    @app.exception_handler(RequestValidationError)
+    async def unread(_: Request, problem: RequestValidationError) -> JSONResponse:
+        first = problem.errors()[0]
+        if first["type"] == "json_invalid":
+            return JSONResponse({"problem": "the request is no JSON"}, 400)
+        place = ".".join(str(part) for part in first["loc"][1:]) or "the body"
+        return JSONResponse({"problem": shorten(f"{place}: {first['msg']}", 200)}, 422)
+
+    @app.exception_handler(HTTPException)
+    async def refused(_: Request, problem: HTTPException) -> JSONResponse:
+        return JSONResponse({"problem": problem.detail}, problem.status_code, headers=problem.headers)
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, __: Exception) -> JSONResponse:
+        return JSONResponse({"problem": "something went wrong here; the terminal says more"}, 500)

@@ -1,0 +1,116 @@
+// @ts-check
+// The engine: whoever answers what a model does with a picture. This one asks the local server; another with the same
+// four methods may answer in the browser itself.
+
+/**
+ * @typedef {object} Model What the page knows of a model before any picture.
+ * @property {string} name
+ * @property {string} data
+ * @property {string[]} classes
+ * @property {number} channels
+ * @property {number} height
+ * @property {number} width
+ * @property {number} rows
+ * @property {number} columns
+ * @property {string[]} extra names of the tokens before the patches
+ * @property {number} layers
+ * @property {number} heads
+ * @property {number} features
+ * @property {[number, number]} read the tokens that the head reads, from and up to
+ * @property {string} reading
+ * @property {{tokens: string, positions: string, attention: string, head: string}} kinds
+ * @property {string} norm
+ * @property {number} shift features that the MLP reads from each neighbour
+ * @property {number} smoothing of the labels it learned from
+ * @property {number[]} mean of the data's colours, from 0 to 1
+ * @property {number[]} deviation
+ * @property {string} scale by which attention's scores are divided
+ * @property {boolean} normalised whether queries and keys are
+ * @property {string | null} positions
+ * @property {number | null} accuracy none where there were no test pictures
+ * @property {number} low
+ * @property {number} high
+ * @property {number} tested
+ * @property {number} parameters
+ * @property {number} flops
+ * @property {boolean} relevance whether its engine can tell it
+ *
+ * @typedef {object} Answer What a model did with a picture; each array is row after row.
+ * @property {number[]} logits
+ * @property {number[] | null} unmasked
+ * @property {Float32Array} lens (layers + 1, classes)
+ * @property {Float32Array} attention (layers, heads, n, n)
+ * @property {Float32Array} tokens (n, d)
+ * @property {Float32Array} norms (layers + 1, n)
+ * @property {Float32Array | null} relevance (n,)
+ * @property {number} milliseconds
+ *
+ * @typedef {{pixels: Uint8Array, label: number}} Picture
+ */
+
+/** @param {string} text @returns {Uint8Array} */
+export const bytes = (text) => {
+  const raw = atob(text), found = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) found[i] = raw.charCodeAt(i);
+  return found;
+};
+
+/** @param {string} text */
+export const floats = (text) => new Float32Array(bytes(text).buffer);
+
+/** @param {Uint8Array} values */
+const coded = (values) => {
+  let text = "";
+  for (const value of values) text += String.fromCharCode(value);
+  return btoa(text);
+};
+
+/** @param {any} sent @returns {Answer} */
+export const decode = (sent) => ({
+  ...sent,
+  lens: floats(sent.lens), attention: floats(sent.attention), tokens: floats(sent.tokens), norms: floats(sent.norms),
+  relevance: sent.relevance ? floats(sent.relevance) : null,
+});
+
+/** @param {string} address @param {RequestInit} [options] */
+async function ask(address, options) {
+  const reply = await fetch(address, options);
+  const found = await reply.json();
+  if (!reply.ok) throw new Error(found.problem ?? "the server gave no answer");
+  return found;
+}
+
+export class ServerEngine {
+  first() {
+    return ask("first.json");
+  }
+
+  /** @returns {Promise<{models: Model[], palettes: string[]}>} */
+  models() {
+    return ask("api/models");
+  }
+
+  /** @param {string} name @returns {Promise<Picture[]>} */
+  async pictures(name) {
+    const sent = await ask(`api/models/${encodeURIComponent(name)}/pictures`);
+    return sent.map((/** @type {any} */ one) => ({ pixels: bytes(one.pixels), label: one.label }));
+  }
+
+  /** @param {string} name @returns {Promise<any>} */
+  confusion(name) {
+    return ask(`api/models/${encodeURIComponent(name)}/confusion`);
+  }
+
+  /** Test pictures of one class that were taken for another. @param {string} name @param {number} truth @param {number} guess @returns {Promise<Picture[]>} */
+  async cell(name, truth, guess) {
+    const sent = await ask(`api/models/${encodeURIComponent(name)}/confusion/${truth}/${guess}`);
+    return sent.map((/** @type {any} */ one) => ({ pixels: bytes(one.pixels), label: one.label }));
+  }
+
+  /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance */
+  async look(name, pixels, masked, relevance) {
+    const body = JSON.stringify({ pixels: coded(pixels), masked, relevance });
+    const headers = { "content-type": "application/json" };
+    return decode(await ask(`api/models/${encodeURIComponent(name)}/look`, { method: "POST", headers, body }));
+  }
+}

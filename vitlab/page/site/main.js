@@ -1,0 +1,255 @@
+// @ts-check
+// The page: what is shown, who is asked, and in which order. Every view is a module of its own.
+import { Bars } from "./bars.js";
+import { Board } from "./board.js";
+import { centred } from "./centre.js";
+import { showConfusion } from "./confusion.js";
+import { Drawing } from "./draw.js";
+import { ServerEngine, bytes, decode } from "./engine.js";
+import { readFile } from "./files.js";
+import { setPalettes } from "./maps.js";
+import { Pane } from "./pane.js";
+import { markPicture, showPictures } from "./pictures.js";
+import { Story } from "./story.js";
+import { themeSwitch } from "./theme.js";
+import { tour } from "./tour.js";
+import { choose, figure, part, percent } from "./words.js";
+
+/** @typedef {import("./engine.js").Model} Model @typedef {import("./engine.js").Picture} Picture */
+
+const PAUSE = 150; // milliseconds without a stroke after which relevance is asked for
+const still = document.documentElement.dataset.engine === "onnx";
+const engine = still ? new (await import("./onnx.js")).OnnxEngine() : new ServerEngine();
+
+/** @type {Model[]} */
+let models = [];
+/** @type {{pane: Pane, bars: Bars, story: Story}[]} */
+export let shown = [];
+/** @type {Board} */
+let board;
+/** @type {Picture[]} */
+let pictures = [];
+const drawing = new Drawing(part("drawing"), drawn);
+/** @type {Promise<void> | null} */
+let asking = null;
+let again = false, timer = 0;
+
+/** Show some models, each in a pane. @param {Model[]} chosen */
+function showModels(chosen) {
+  const [first] = chosen, old = shown[0]?.pane;
+  const same = old && fits(old.model, first);
+  shown = chosen.map((model) => {
+    const pane = new Pane(model);
+    if (same) Object.assign(pane, { pixels: old.pixels, masked: sameGrid(old.model, model) ? old.masked : new Set() });
+    return { pane, bars: new Bars(pane, chosen.length === 1), story: new Story(pane) };
+  });
+  board = new Board(part("board"), first);
+  part("answers").replaceChildren(...shown.map(({ bars }) => bars.element));
+  part("panes").replaceChildren(...shown.map(({ story }) => story.element));
+  document.body.classList.toggle("two", chosen.length > 1);
+  document.body.classList.toggle("colour", first.channels !== 1);
+  part("title").textContent = `${first.channels === 1 ? "Draw a digit" : "Choose a picture"}, watch the transformer think`;
+  part("input-title").textContent = first.channels === 1 ? "Draw here" : "Your own picture";
+  return same;
+}
+
+/** @param {Model} a @param {Model} b */
+const fits = (a, b) => a.channels === b.channels && a.height === b.height && a.width === b.width;
+/** @param {Model} a @param {Model} b */
+const sameGrid = (a, b) => a.rows === b.rows && a.columns === b.columns;
+
+function showChoices() {
+  const [{ pane }] = shown, beside = shown[1]?.pane.model.name ?? "";
+  const name = (/** @type {Model} */ model) => model.name + (model.accuracy === null ? "" : ` · ${(100 * model.accuracy).toFixed(2)}\u202f%`);
+  choose(part("models"), models.map((model) => [model.name, name(model)]), pane.model.name, (chosen) => change(chosen, ""));
+  const others = models.filter((model) => model !== pane.model && fits(model, pane.model) && sameGrid(model, pane.model));
+  choose(part("beside"), [["", "alone"], ...others.map((model) => /** @type {[string, string]} */ ([model.name, `beside ${model.name}`]))],
+    beside, (chosen) => change(pane.model.name, chosen));
+  part("models").hidden = models.length < 2;
+  part("beside").hidden = !others.length;
+}
+
+/** @param {string} first @param {string} second */
+async function change(first, second) {
+  const chosen = [first, second].filter(Boolean).map((name) => models.find((model) => model.name === name));
+  const same = showModels(/** @type {Model[]} */ (chosen));
+  showChoices();
+  if (!same) {
+    await loadPictures();
+    choosePicture(0);
+  }
+  await ask();
+  await loadConfusion();
+}
+
+async function loadConfusion() {
+  const { model } = shown[0].pane, { counts } = await engine.confusion(model.name);
+  showConfusion(part("matrix"), model, counts, (truth, guess) => engine.cell(model.name, truth, guess), (picture) => {
+    choosePicture(picture);
+    part("title").scrollIntoView();
+  });
+}
+
+async function loadPictures() {
+  const { model } = shown[0].pane;
+  pictures = await engine.pictures(model.name);
+  showPictures(part("pictures"), model, pictures, -1, choosePicture);
+}
+
+/** @param {number | Picture} chosen one of those to choose from, or any other */
+function choosePicture(chosen) {
+  const picture = typeof chosen === "number" ? pictures[chosen] : chosen;
+  if (!picture) return;
+  const { label, pixels } = picture;
+  markPicture(part("pictures"), typeof chosen === "number" ? chosen : -1);
+  give(pixels, `This is ${article(shown[0].pane.model.classes[label])}.`);
+  showOnBoard();
+}
+
+/** @param {string} name */
+const article = (name) => (/^\d/.test(name) ? `a ${name}`.replace("a 8", "an 8") : `${/^[aeiou]/.test(name) ? "an" : "a"} ${name}`);
+
+/** What was chosen is put on the drawing board too. */
+function showOnBoard() {
+  board.update(shown[0].pane);
+  if (shown[0].pane.model.channels === 1) drawing.show(board.canvas);
+}
+
+/** A new picture for all panes. @param {Uint8Array} pixels @param {string} note */
+function give(pixels, note) {
+  for (const { pane } of shown) Object.assign(pane, { pixels, masked: new Set() });
+  part("note").textContent = note;
+  ask();
+}
+
+function drawn() {
+  markPicture(part("pictures"), -1);
+  const { width } = shown[0].pane.model;
+  give(centred(drawing.ink(), drawing.side, width), drawing.empty ? "" : "Centred by mass, as MNIST's digits are.");
+}
+
+/** Ask every model; while one is asked, strokes do not queue up: the last state is asked next. */
+export function ask() {
+  again = true;
+  clearTimeout(timer);
+  asking ??= answerAll().finally(() => { asking = null; });
+  return asking;
+}
+
+async function answerAll() {
+  part("answers").setAttribute("aria-busy", "true");
+  try {
+    while (again) {
+      again = false;
+      await Promise.all(shown.map(({ pane }) => answer(pane, false)));
+      if (!again) draw();
+    }
+    if (!still) timer = setTimeout(addRelevance, PAUSE);
+    say();
+  } catch (problem) {
+    complain(problem);
+  }
+  part("answers").setAttribute("aria-busy", "false");
+}
+
+/** @param {unknown} problem */
+function complain(problem) {
+  const lost = problem instanceof TypeError; // fetch found nobody
+  part("note").textContent = lost ? "The engine does not answer: is 'vitlab page' still running?" : /** @type {Error} */ (problem).message;
+}
+
+/** @param {Pane} pane @param {boolean} relevance */
+async function answer(pane, relevance) {
+  const { pixels, masked } = pane, found = await engine.look(pane.model.name, pixels, [...masked], relevance);
+  if (pane.pixels !== pixels || pane.masked !== masked) return; // another picture has come since
+  if (relevance) pane.relevance = found.relevance;
+  else Object.assign(pane, { answer: found, relevance: null });
+}
+
+async function addRelevance() {
+  try {
+    await Promise.all(shown.map(({ pane }) => answer(pane, true)));
+    draw();
+  } catch { /* the next stroke asks again, and says so */ }
+}
+
+function draw() {
+  board.update(shown[0].pane);
+  for (const { pane, bars, story } of shown) {
+    bars.update(pane);
+    story.update(pane);
+  }
+  const { pane } = shown[0];
+  part("unmask").hidden = !pane.masked.size;
+  part("readout").textContent = pane.chosen === null
+    ? "Point at a patch to see where it looks. Click to take it away."
+    : `From ${pane.name(pane.chosen)}${pane.masked.has(pane.chosen) ? ", which is taken away" : ""}: rollout gives itself ${figure(pane.onPatches(pane.rollout())[pane.chosen])}.`;
+  document.dispatchEvent(new Event("drawn"));
+}
+
+/** For those who listen: what each model says. */
+function say() {
+  part("said").textContent = shown.map(({ pane }) => `${shown.length > 1 ? `${pane.model.name}: ` : ""}${pane.model.classes[pane.guess]}, ${percent(pane.probabilities[pane.guess])}`).join("; ");
+}
+
+document.addEventListener("patch", (event) => {
+  const { what, patch } = /** @type {CustomEvent} */ (event).detail;
+  const now = what === "leave" ? null : patch;
+  if (what !== "mask" && shown[0].pane.chosen === now) return;
+  for (const { pane } of shown) pane.chosen = now;
+  if (what !== "mask") return draw();
+  const masked = new Set(shown[0].pane.masked);
+  if (!masked.delete(patch)) masked.add(patch);
+  for (const { pane } of shown) pane.masked = masked;
+  draw();
+  ask();
+});
+document.addEventListener("theme", draw);
+part("unmask").addEventListener("click", () => {
+  for (const { pane } of shown) pane.masked = new Set();
+  ask();
+});
+part("clear").addEventListener("click", () => { drawing.wipe(); drawn(); });
+
+/** @param {File | undefined | null} file */
+async function take(file) {
+  if (!file) return;
+  try {
+    const { pixels, note } = await readFile(file, shown[0].pane.model);
+    markPicture(part("pictures"), -1);
+    give(pixels, note);
+    showOnBoard();
+  } catch (problem) {
+    part("note").textContent = /** @type {Error} */ (problem).message;
+  }
+}
+part("file").addEventListener("change", (/** @type {any} */ event) => { take(event.target.files[0]); event.target.value = ""; });
+document.addEventListener("dragover", (event) => event.preventDefault());
+document.addEventListener("drop", (event) => { event.preventDefault(); take(event.dataTransfer?.files[0]); });
+document.addEventListener("paste", (event) => take(event.clipboardData?.files[0]));
+
+/** The stored example first, then the engine. */
+async function start() {
+  themeSwitch(part("theme"));
+  const first = await engine.first();
+  setPalettes(first.palettes);
+  models = [first.model];
+  showModels(models);
+  const [{ pane }] = shown, stored = decode(first.answer);
+  Object.assign(pane, { pixels: bytes(first.picture.pixels), answer: stored, relevance: stored.relevance });
+  draw();
+  showOnBoard();
+  document.documentElement.dataset.ready = "stored";
+  performance.mark("stored");
+  ({ models } = await engine.models());
+  pane.model = models[0];
+  tour(() => shown[0].pane);
+  if (models.length === 2 && fits(models[0], models[1]) && sameGrid(models[0], models[1])) showModels(models);
+  showChoices();
+  await loadPictures();
+  await ask();
+  await loadConfusion();
+  document.documentElement.dataset.ready = "live";
+}
+
+start().catch(complain);

@@ -1,0 +1,105 @@
+// @ts-check
+// The engine of a page without a server: onnxruntime-web runs the model here, from files beside the page or within it.
+import { bytes } from "./engine.js";
+
+/** @typedef {import("./engine.js").Model} Model @typedef {import("./engine.js").Answer} Answer @typedef {import("./engine.js").Picture} Picture */
+
+/** A file within the page, by its name. @param {string} name */
+const within = (name) => document.getElementById(`within:${name}`)?.textContent;
+
+/** @param {string} name @returns {Promise<any>} */
+async function json(name) {
+  const text = within(name);
+  return text ? JSON.parse(text) : (await fetch(encodeURIComponent(name))).json();
+}
+
+/** @param {string} name @returns {Promise<Uint8Array>} */
+async function binary(name) {
+  const text = within(name);
+  return text ? bytes(text) : new Uint8Array(await (await fetch(encodeURIComponent(name))).arrayBuffer());
+}
+
+/** @param {any[]} sent @returns {Picture[]} */
+const pictures = (sent) => sent.map((one) => ({ pixels: bytes(one.pixels), label: one.label }));
+
+/** As the model takes it: (x − mean) / deviation, and 0, which is the mean, in patches that are taken away.
+ * @param {Model} model @param {Uint8Array} pixels @param {number[]} masked */
+function normalised(model, pixels, masked) {
+  const { height, width, rows, columns } = model, size = height * width, gone = new Set(masked), found = new Float32Array(pixels.length);
+  for (let i = 0; i < pixels.length; i++) {
+    const channel = Math.floor(i / size), y = Math.floor((i % size) / width), x = i % width;
+    const patch = Math.floor((y * rows) / height) * columns + Math.floor((x * columns) / width);
+    found[i] = gone.has(patch) ? 0 : (pixels[i] / 255 - model.mean[channel]) / model.deviation[channel];
+  }
+  return found;
+}
+
+export class OnnxEngine {
+  constructor() {
+    /** @type {Map<string, Promise<any>>} */
+    this.sessions = new Map();
+    /** @type {Promise<any>} */
+    this.turn = Promise.resolve(); // one question after another
+    this.facts = json("models.json");
+    this.runtime = this.load();
+  }
+
+  async load() {
+    // @ts-ignore (put beside the page when it is written)
+    const ort = await import("./ort.js");
+    Object.assign(ort.env.wasm, { numThreads: 1, wasmBinary: (await binary("ort.wasm")).buffer });
+    return ort;
+  }
+
+  first() {
+    return json("first.json");
+  }
+
+  /** @returns {Promise<{models: Model[], palettes: string[]}>} */
+  models() {
+    return this.facts;
+  }
+
+  /** @param {string} name */
+  async pictures(name) {
+    return pictures(await json(`${name}.pictures.json`));
+  }
+
+  /** @param {string} name */
+  confusion(name) {
+    return json(`${name}.confusion.json`);
+  }
+
+  /** @param {string} name @param {number} truth @param {number} guess */
+  async cell(name, truth, guess) {
+    return pictures((await this.confusion(name)).cells[`${truth} ${guess}`] ?? []);
+  }
+
+  /** @param {string} name */
+  session(name) {
+    if (!this.sessions.has(name))
+      this.sessions.set(name, Promise.all([this.runtime, binary(`${name}.onnx`)]).then(([ort, model]) =>
+        ort.InferenceSession.create(model, { executionProviders: ["wasm"] })));
+    return this.sessions.get(name);
+  }
+
+  /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @returns {Promise<Answer>} */
+  look(name, pixels, masked) {
+    const answer = this.turn.then(() => this.answer(name, pixels, masked));
+    this.turn = answer.catch(() => {});
+    return answer;
+  }
+
+  /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @returns {Promise<Answer>} */
+  async answer(name, pixels, masked) {
+    const [ort, session, { models }] = await Promise.all([this.runtime, this.session(name), this.facts]);
+    const model = /** @type {Model} */ (models.find((/** @type {Model} */ one) => one.name === name));
+    const started = performance.now(), k = model.classes.length;
+    const run = (/** @type {number[]} */ without) =>
+      session.run({ picture: new ort.Tensor("float32", normalised(model, pixels, without), [1, model.channels, model.height, model.width]) });
+    const found = await run(masked), last = (/** @type {any} */ one) => Array.from(/** @type {Float32Array} */ (one.lens.data).slice(-k));
+    const unmasked = masked.length ? last(await run([])) : null;
+    const [lens, attention, tokens, norms] = ["lens", "attention", "tokens", "norms"].map((output) => found[output].data);
+    return { logits: last(found), unmasked, lens, attention, tokens, norms, relevance: null, milliseconds: performance.now() - started };
+  }
+}

@@ -1,0 +1,147 @@
+"""The page without a server: a folder for any web host, or one file; the model runs in the browser."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import warnings
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitlab.data import data_folder
+from vitlab.engine.storage import make_folder, write
+from vitlab.errors import BadInput
+from vitlab.page.engine import Engine, Shown
+from vitlab.page.views import SITE, cell, confusion, first_view, palettes
+
+RUNTIME = "onnxruntime-web@1.30.0"
+DIGEST = "q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="  # its SHA-512
+PARTS = {"ort.js": "package/dist/ort.wasm.bundle.min.mjs", "ort.wasm": "package/dist/ort-wasm-simd-threaded.wasm"}
+OPSET = 20
+EACH = 8  # pictures of a cell of the confusion matrix
+POLICY = "default-src 'none'; style-src {own}; img-src blob: data: {own}; connect-src {own}; base-uri 'none'; \
+form-action 'none'; script-src {own} 'wasm-unsafe-eval'"
+
+
+def write_site(engines: Sequence[Engine], out: Path, single: bool, data: Path | None) -> Path:
+    """Write the page and its models; gives the file to open."""
+    page = out if single and out.suffix == ".html" else out / "index.html"
+    if page.exists() and "data-engine=" not in page.read_text(encoding="utf-8", errors="replace"):
+        raise BadInput(f"{page} is there already, and is none of vitlab's pages: choose another --out")
+    files = site_files() | runtime(data_folder(data)) | model_files(engines)
+    if single:
+        files = {page.name: in_one(files)}
+    else:
+        files["index.html"] = headed(files["index.html"].decode(), "'self'").encode()
+    make_folder(page.parent)
+    for name, content in files.items():
+        write(page.parent / name, content)
+    return page
+
+
+def site_files() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in SITE.iterdir()}
+
+
+def model_files(engines: Sequence[Engine]) -> dict[str, bytes]:
+    """What the server would answer, and each model as ONNX. Relevance needs gradients, which onnxruntime has not."""
+    facts = [engine.facts | {"relevance": False} for engine in engines]
+    first = json.loads(first_view(engines[0])) | {"model": facts[0]}
+    files: dict[str, Any] = {"models.json": {"models": facts, "palettes": palettes()}, "first.json": first}
+    for engine in engines:
+        counts = confusion(engine)
+        pairs = [(i, j) for i, row in enumerate(counts["counts"]) for j, count in enumerate(row) if count]
+        cells = {f"{truth} {guess}": cell(engine, truth, guess)[:EACH] for truth, guess in pairs}
+        files |= {f"{engine.name}.pictures.json": engine.pictures.coded(),
+                  f"{engine.name}.confusion.json": counts | {"cells": cells}}  # fmt: skip
+    written = {name: json.dumps(content).encode() for name, content in files.items()}
+    return written | {f"{engine.name}.onnx": onnx_of(engine) for engine in engines}
+
+
+def onnx_of(engine: Engine) -> bytes:
+    """picture (1, c, y, x), normalised → lens, attention, tokens, norms, as the page wants them."""
+    shape = engine.network.shape
+    picture = torch.zeros(1, shape.channels, shape.height, shape.width)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # what the translator says of its own parts
+            program = torch.export.export(Shown(engine.network).eval(), (picture,), strict=False)
+            made = torch.onnx.export(
+                program, dynamo=True, opset_version=OPSET, verbose=False, input_names=["picture"],
+                output_names=["lens", "attention", "tokens", "norms"],
+            )  # fmt: skip
+    except ModuleNotFoundError as missing:
+        raise BadInput(f"a page without a server needs {missing.name}: pip install 'vitlab[page]'") from None
+    assert made is not None
+    model = made.model_proto
+    for part in (model, model.graph, *model.graph.node, *model.graph.initializer):
+        del part.metadata_props[:]  # the stack of calls behind each node, with the paths of this machine
+    return model.SerializeToString()
+
+
+def runtime(folder: Path) -> dict[str, bytes]:
+    """onnxruntime-web, fetched by npm once and checked."""
+    kept = folder / RUNTIME
+    if not all((kept / name).exists() for name in PARTS):
+        if shutil.which("npm") is None:
+            raise BadInput(f"a page without a server needs {RUNTIME}, which npm fetches: install Node.js first")
+        with tempfile.TemporaryDirectory() as place:
+            done = subprocess.run(["npm", "pack", RUNTIME], cwd=place, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise BadInput(f"npm could not fetch {RUNTIME}: {done.stderr.strip().splitlines()[-1:]}")
+            (archive,) = Path(place).glob("*.tgz")
+            if base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() != DIGEST:
+                raise BadInput(f"what npm fetched is not {RUNTIME}: its SHA-512 is another")
+            make_folder(kept)
+            with tarfile.open(archive) as opened:
+                for name, inner in PARTS.items():
+                    found = opened.extractfile(inner)
+                    assert found is not None
+                    write(kept / name, found.read())
+    return {name: (kept / name).read_bytes() for name in PARTS}
+
+
+def headed(page: str, own: str) -> str:
+    """The page for the engine in the browser, with a policy of its own, since no server sends one."""
+    policy = f'<meta http-equiv="content-security-policy" content="{POLICY.format(own=own)}">'
+    return page.replace('data-engine="server"', 'data-engine="onnx"').replace("<head>", f"<head>\n{policy}")
+
+
+def in_one(files: dict[str, bytes]) -> bytes:
+    """All files within the page: modules by an import map of data addresses, the rest as text that is not run."""
+    modules = {f"vitlab/{name}": named(text.decode()) for name, text in files.items() if name.endswith(".js")}
+    addresses = {name: f"data:text/javascript;base64,{coded(text.encode())}" for name, text in modules.items()}
+    texts = "".join(
+        f'<script type="text/plain" id="within:{escape(name)}">{text}</script>\n'
+        for name, content in files.items()
+        if (text := within(name, content))
+    )
+    page = headed(files["index.html"].decode(), "'unsafe-inline' data:")
+    page = re.sub(r'<link rel="(preload|icon)"[^>]*>\n', "", page)
+    page = page.replace('<link rel="stylesheet" href="page.css">', f"<style>\n{files['page.css'].decode()}</style>")
+    start = f'<script type="importmap">{json.dumps({"imports": addresses})}</script>'
+    page = page.replace('<script type="module" src="main.js"></script>', start)
+    return page.replace("</body>", f'{texts}<script type="module">import "vitlab/main.js";</script>\n</body>').encode()
+
+
+def named(module: str) -> str:
+    """Modules that have no address import each other by name."""
+    return re.sub(r'((?:from|import) ?\(?)"\./(\w[\w-]*\.js)"', r'\1"vitlab/\2"', module)
+
+
+def within(name: str, content: bytes) -> str | None:
+    if name.endswith((".onnx", ".wasm")):
+        return coded(content)
+    return content.decode().replace("<", "\\u003c") if name.endswith(".json") else None
+
+
+def coded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
