@@ -1,7 +1,7 @@
 # Each target sets up what it needs in .venv; PYTHON chooses the interpreter.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 RUNS ?= runs
 
 .PHONY: run page test lint suite types bench clean

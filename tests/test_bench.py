@@ -155,7 +155,7 @@ def test_all_passes_on_what_it_is_told(tmp_path) -> None:
     assert {(part.threads, part.device, part.out, part.page) for part in parts} == {
         (1, "cpu", tmp_path, tmp_path / "page.md")
     }
-    assert [part.rounds for part in parts] == [10, 5, 2, 2, 2, 2]
+    assert [part.rounds for part in parts] == [10, 5, 2, 2, 2, 2, 2]
 
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

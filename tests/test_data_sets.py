@@ -157,7 +157,7 @@ def test_the_sample_is_taken_from_mnist() -> None:
 
 def test_every_source_has_its_own_kind() -> None:
     kinds = [source.kind for source in get_args(Source)]
-    assert kinds == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "npz"]
+    assert kinds == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "npz", "none"]
 
 
 def test_data_folder_is_the_given_one_or_the_variable_or_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,11 @@ from vitlab.reproduce.figures import table
 from vitlab.reproduce.runs import Reproducer
 
 RECORDS = Path(__file__).resolve().parent.parent / "results" / "reports"
-REPAIRED = ["r0-multi-scale", "r3-bag", "r4-batch", "r4-training"]  # and R1's; the others are studies of sizes
+# And R1's; the others are studies of sizes.
+REPAIRED = [
+    "r4-batch",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("r0-multi-scale", "r3-bag", "r4-training")),
+]
 
 
 def differences(folder: Path, name: str) -> dict[tuple[str, str], tuple[float, int]]:

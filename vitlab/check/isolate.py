@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import forkserver, get_context
+from multiprocessing.connection import wait
 from typing import Any
 
 from vitlab.check import worker
@@ -17,6 +18,9 @@ from vitlab.check.finding import Asked, Finding, Picture, Report, ends_the_progr
 from vitlab.check.probes import PROBES
 from vitlab.errors import BadInput, shorten
 from vitlab.reproduce.workers import interrupts_held
+
+# A start asks how every earlier process ended, and of two threads that ask at once about one, one is told nothing.
+ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,8 @@ class Process:
         self.reader, told = context.Pipe(duplex=False)
         self.output, printed = context.Pipe(duplex=False)
         self.process = context.Process(target=worker.main, args=({"target": target} | asdict(order), told, printed))
-        self.process.start()
+        with ONE_AT_A_TIME:
+            self.process.start()
         told.close()
         printed.close()
         self.drain = threading.Thread(target=self.keep_what_it_prints, daemon=True)
@@ -129,11 +134,19 @@ class Process:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # and whatever it started
         self.process.kill()  # one that has no group of its own yet
-        self.process.join()
+        self.status()
         self.drain.join(timeout=5)
         if not self.drain.is_alive():  # else something that it started and that left its group still holds the pipe
             self.output.close()
         self.reader.close()
+
+    def status(self) -> int:
+        """How it ended, once it has."""
+        wait([self.process.sentinel])
+        with ONE_AT_A_TIME:
+            status = self.process.exitcode
+        assert status is not None
+        return status
 
     def keep_what_it_prints(self) -> None:
         while block := os.read(self.output.fileno(), 65536):
@@ -166,8 +179,7 @@ class Process:
                 f"no answer within {self.limits.seconds:g} s {when}: if the file trains, put that below "
                 "if __name__ == '__main__'"
             )
-        status = self.process.exitcode
-        assert status is not None
+        status = self.status()
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         lines = [line for line in self.printed.decode(errors="replace").splitlines() if line.strip()]
         return f"its process {how} {when}" + (f"; it last printed: {shorten(lines[-1])}" if lines else "")
