@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 RUNS ?= runs
+# Of all that is installed only what is imported is compiled, once.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run page test lint suite types bench clean
 

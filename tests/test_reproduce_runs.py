@@ -523,7 +523,7 @@ def interrupt(started: apart.Started, ready: Callable[[], bool], within: float) 
     assert done.stderr.startswith("vitlab: ")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_interrupted_it_ends_at_once_and_the_same_command_goes_on_to_the_same_bits(
     tiny, tiny_folder, begin, workers: int
 ) -> None:

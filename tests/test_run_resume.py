@@ -51,7 +51,11 @@ def test_the_same_seed_gives_the_same_bits(tmp_path, extra):
 
 
 @pytest.mark.parametrize(
-    "extra", [("optimiser=adamw",), ("optimiser=muon", "ema=0.9", "model.block.dropout=0.1", "cutmix=1", "rotate=10")]
+    "extra",
+    [
+        pytest.param(("optimiser=adamw",), marks=pytest.mark.slow),
+        ("optimiser=muon", "ema=0.9", "model.block.dropout=0.1", "cutmix=1", "rotate=10"),
+    ],
 )
 def test_killed_at_many_moments_it_ends_in_the_same_bits(tmp_path, processes, extra):
     def run(folder: Path) -> float:

@@ -101,7 +101,9 @@ def test_forty_trials_on_postgresql_with_workers_killed_at_random_are_run_exactl
         assert same_bits(run, Run(tmp_path / "runs" / made.folder(point, seed)))
 
 
-@pytest.mark.parametrize("form", ["sqlite:///{}/study.db", "journal:{}/study.log"])
+@pytest.mark.parametrize(
+    "form", ["sqlite:///{}/study.db", pytest.param("journal:{}/study.log", marks=pytest.mark.slow)]
+)
 def test_files_lose_nothing_either(processes, tmp_path, form):
     url = form.format(tmp_path)
     kept = created(plan("width=8,16 heads=1,2", seeds=3, grace=2.0), url)

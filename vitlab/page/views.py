@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from vitlab.errors import BadInput
 from vitlab.look.colours import palette
 from vitlab.page.engine import Engine
 from vitlab.page.pictures import Pictures
@@ -34,6 +35,9 @@ def first_view(engine: Engine) -> bytes:
 @torch.inference_mode()
 def cell(engine: Engine, truth: int, guess: int) -> list[dict[str, Any]]:
     """Test pictures of one class that the model took for another; where its data are not here, of the page's own."""
+    classes = len(engine.card.classes)
+    if not (0 <= truth < classes and 0 <= guess < classes):
+        raise BadInput(f"classes are counted from 0 to {classes - 1}")
     test = engine.test
     if test is None:
         labels = torch.tensor(engine.pictures.labels)
