@@ -23,10 +23,11 @@ from vitlab.engine.loop import Stopped
 from vitlab.engine.run import open_run, zoo
 from vitlab.engine.team import place
 from vitlab.errors import BadInput, choose
+from vitlab.experiment import Experiment
 from vitlab.export.command import export
 from vitlab.inference.command import calibrate, predict
 from vitlab.look.words import describe_look, describe_trust
-from vitlab.own import choices, is_own
+from vitlab.own import choices, experiment, is_own
 from vitlab.page.command import page
 from vitlab.pretrain.command import finetune, labels, pretrain
 from vitlab.printed import Count, Device, Folder, RunName, announce, out, show_accuracy, show_choices, show_result
@@ -65,9 +66,15 @@ def train(
         device: auto, cpu or cuda.
         quiet: Print only the result.
     """
+    chosen: Experiment | str = recipe
     if is_own(recipe) and not quiet:
-        show_choices(choices(recipe))
-    started = lab.train(recipe, *settings, name=name, runs=runs, data=data, device=device, quiet=quiet, begun=announce)
+        found = choices(recipe)
+        show_choices(found)
+        chosen = experiment(recipe, found)
+    started = lab.train(
+        chosen, *settings, name=name, otherwise=recipes.run_name(recipe), runs=runs, data=data, device=device,
+        quiet=quiet, begun=announce,
+    )  # fmt: skip
     show_result(started)
 
 

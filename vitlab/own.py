@@ -1,11 +1,11 @@
 """An experiment for your own pictures: chosen from what they are, each choice with its reason."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from vitlab.data import Arrays, Folder, data_folder
+from vitlab.data import Arrays, Folder
 from vitlab.data.survey import Survey
 from vitlab.data.words import counted
 from vitlab.engine.optimisers import Muon, Schedule
@@ -59,9 +59,9 @@ def own_name(name: str) -> str:
     return Path(name.partition(":")[2]).resolve().name.partition(".")[0] or "pictures"
 
 
-def experiment(name: str) -> Experiment:
-    """The experiment for the pictures at folder:PATH or npz:FILE."""
-    return override(begin(name), [word for choice in choices(name) for word in choice.settings])
+def experiment(name: str, found: Sequence[Choice]) -> Experiment:
+    """The experiment for the pictures at folder:PATH or npz:FILE, by what was chosen for them."""
+    return override(begin(name), [word for choice in found for word in choice.settings])
 
 
 def begin(name: str) -> Experiment:
@@ -73,7 +73,7 @@ def choices(name: str) -> list[Choice]:
     """What is chosen for these pictures, and why."""
     source = begin(name).data.source
     assert isinstance(source, Folder | Arrays)
-    survey = source.survey(data_folder(None))
+    survey = source.survey()
     return [*grid(survey), change(survey), *model(survey), *length(survey, source.test), *remarks(survey)]
 
 

@@ -67,8 +67,8 @@ class Folder:
             notes.append(f"{counted(len(pictures), 'picture')} on disk, not in memory: {shown(file)}")
         return DataSet(shown(source.title), index.classes, train, test, tuple(notes))
 
-    def survey(self, folder: Path) -> Survey:
-        """Count the pictures and read their headers alone; the data folder is not looked at."""
+    def survey(self) -> Survey:
+        """Count the pictures and read their headers alone."""
         source = existing(self.path)
         listed = list_pictures(source.root())
         with silent_pillow():

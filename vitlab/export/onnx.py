@@ -73,13 +73,25 @@ def session_of(path: Path | bytes, exact: bool = False, threads: int = 0) -> Ans
 
 def translate(form: Form) -> Any:
     """The graph in ONNX's own operators, with names for what is free."""
-    _, optimizer = needed("onnx", "onnxscript.optimizer")
-    names = list(form.answer(torch.zeros(form.sizes()[0])))
+    model = in_onnx(form.program(), "pictures", list(form.answer(torch.zeros(form.sizes()[0]))))
+    graph = model.graph
+    given = graph.input[0].type.tensor_type.shape.dim
+    free = {given[0].dim_param: "batch", given[2].dim_param: "height", given[3].dim_param: "width"}
+    for value in (*graph.input, *graph.output):
+        for side in value.type.tensor_type.shape.dim:
+            if side.dim_param:
+                side.dim_param = free.get(side.dim_param, "tokens")
+    return model
+
+
+def in_onnx(program: torch.export.ExportedProgram, given: str, names: list[str], extra: str = "export") -> Any:
+    """An exported program as ONNX, its weights folded, with nothing in it of the machine that made it."""
+    _, optimizer = needed("onnx", "onnxscript.optimizer", extra=extra)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the translator says of its own parts
         made = torch.onnx.export(
-            form.program(), dynamo=True, opset_version=OPSET, verbose=False,
-            input_names=["pictures"], output_names=names, optimize=False,
+            program, dynamo=True, opset_version=OPSET, verbose=False, input_names=[given], output_names=names,
+            optimize=False,
         )  # fmt: skip
         assert made is not None
         optimizer.optimize_ir(made.model, input_size_limit=MOST, output_size_limit=MOST)  # weights turned once, here
@@ -88,12 +100,6 @@ def translate(form: Form) -> Any:
     del graph.value_info[:]  # shapes in between, which follow
     for part in (model, graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
         del part.metadata_props[:]  # the stack of calls behind each node, with the paths of this machine
-    given = graph.input[0].type.tensor_type.shape.dim
-    free = {given[0].dim_param: "batch", given[2].dim_param: "height", given[3].dim_param: "width"}
-    for value in (*graph.input, *graph.output):
-        for side in value.type.tensor_type.shape.dim:
-            if side.dim_param:
-                side.dim_param = free.get(side.dim_param, "tokens")
     return model
 
 

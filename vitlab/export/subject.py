@@ -127,9 +127,9 @@ def keep(made: Path, place: Path) -> int:
     return len(content)
 
 
-def needed(*names: str) -> list[Any]:
-    """Libraries of the extra vitlab[export], which are loaded where they are used."""
+def needed(*names: str, extra: str = "export") -> list[Any]:
+    """Libraries of an extra, which are loaded where they are used."""
     try:
         return [import_module(name) for name in names]
     except ModuleNotFoundError as error:
-        raise BadInput(f"this needs {error.name}: pip install 'vitlab[export]'") from None
+        raise BadInput(f"this needs {error.name}: pip install 'vitlab[{extra}]'") from None

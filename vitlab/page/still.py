@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import warnings
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -19,13 +18,13 @@ import torch
 from vitlab.data import data_folder
 from vitlab.engine.storage import make_folder, write
 from vitlab.errors import BadInput
+from vitlab.export.onnx import in_onnx
 from vitlab.page.engine import Engine, Shown
 from vitlab.page.views import SITE, cell, confusion, first_view, palettes
 
 RUNTIME = "onnxruntime-web@1.30.0"
 DIGEST = "q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="  # its SHA-512
 PARTS = {"ort.js": "package/dist/ort.wasm.bundle.min.mjs", "ort.wasm": "package/dist/ort-wasm-simd-threaded.wasm"}
-OPSET = 20
 EACH = 8  # pictures of a cell of the confusion matrix
 POLICY = "default-src 'none'; style-src {own}; img-src blob: data: {own}; connect-src {own}; base-uri 'none'; \
 form-action 'none'; script-src {own} 'wasm-unsafe-eval'"
@@ -70,21 +69,11 @@ def onnx_of(engine: Engine) -> bytes:
     """picture (1, c, y, x), normalised → lens, attention, tokens, norms, as the page wants them."""
     shape = engine.network.shape
     picture = torch.zeros(1, shape.channels, shape.height, shape.width)
-    try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # what the translator says of its own parts
-            program = torch.export.export(Shown(engine.network).eval(), (picture,), strict=False)
-            made = torch.onnx.export(
-                program, dynamo=True, opset_version=OPSET, verbose=False, input_names=["picture"],
-                output_names=["lens", "attention", "tokens", "norms"],
-            )  # fmt: skip
-    except ModuleNotFoundError as missing:
-        raise BadInput(f"a page without a server needs {missing.name}: pip install 'vitlab[page]'") from None
-    assert made is not None
-    model = made.model_proto
-    for part in (model, model.graph, *model.graph.node, *model.graph.initializer):
-        del part.metadata_props[:]  # the stack of calls behind each node, with the paths of this machine
-    return model.SerializeToString()
+    with torch.no_grad():
+        program = torch.export.export(Shown(engine.network).eval(), (picture,), strict=False)
+        model = in_onnx(program, "picture", ["lens", "attention", "tokens", "norms"], extra="page")
+    written: bytes = model.SerializeToString()
+    return written
 
 
 def runtime(folder: Path) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from types import ModuleType
 from vitlab.engine.storage import read_json
 from vitlab.errors import choose
 from vitlab.experiment import Experiment
-from vitlab.own import experiment, is_own, own_name
+from vitlab.own import choices, experiment, is_own, own_name
 from vitlab.reproduce.plan import Reproduction
 from vitlab.settings import from_json
 
@@ -43,7 +43,7 @@ def run_name(name: str) -> str:
 def recipe(name: str) -> Experiment:
     """A recipe by name, the configuration in a JSON file (such as a run's experiment.json), or one for folder:PATH."""
     if is_own(name):
-        return experiment(name)
+        return experiment(name, choices(name))
     if name.endswith(".json"):
         return from_json(Experiment, read_json(Path(name)), name)
     return module(name).recipe

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
+from vitlab.data.words import counted
 from vitlab.errors import BadInput
 from vitlab.model import Shape, ViT
 from vitlab.model.layout import Grid, divide
@@ -44,7 +45,9 @@ def fit(found: Found, shape: Shape, road: Road, patch: int | None = None) -> Fit
     filters = tensors[FILTERS].view(-1, found.shape.channels, known.patch, known.patch)
     if shape.channels != found.shape.channels:
         filters = of_channels(filters, shape.channels)
-        notes.append(f"filters for {counted(found.shape.channels)} made ones for {counted(shape.channels)}")
+        notes.append(
+            f"filters for {counted(found.shape.channels, 'channel')} made ones for {counted(shape.channels, 'channel')}"
+        )
     if road == "resize" and patch is None:
         tokens = known if same_size(old, shape) else ResizedPatches(known.patch, (old.height, old.width))
         notes += [f"pictures are resized to {old.height}×{old.width}"] * isinstance(tokens, ResizedPatches)
@@ -138,7 +141,3 @@ def checked(fitted: Fitted, shape: Shape) -> Fitted:
             "and cannot be carried over"
         )
     return replace(fitted, tensors=tensors)
-
-
-def counted(channels: int) -> str:
-    return "1 channel" if channels == 1 else f"{channels} channels"
