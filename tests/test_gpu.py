@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch 2.11's own, when it compiles
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),  # advice that float32 runs do not want
 ]
 
 

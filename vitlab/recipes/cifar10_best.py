@@ -1,6 +1,6 @@
-"""The most accurate ViT on CIFAR-10 in ten minutes: nine lean blocks over 256 tokens, every picture changed anew.
+"""The most accurate ViT on CIFAR-10 in ten minutes: ten lean blocks of width 384 on a stem of small convolutions.
 
-vitlab train cifar10-best · 97.47 % of the 10,000 test pictures, one seed, 530 s on one NVIDIA H200
+vitlab train cifar10-best · 97.75 % of the 10,000 test pictures, one seed, 520 s on one NVIDIA H200
 (results/records/cifar10-best.json).
 """
 
@@ -21,26 +21,26 @@ recipe = Experiment(
     data=Data(source=Cifar10(), validation=0.0),
     augment=Augment(flip=True, crop=4, trivial=True),
     model=ViT(
-        width=256,
-        depth=9,
-        tokens=HalvingStem(patch=2, channels=48, again=1),
+        width=384,
+        depth=10,
+        tokens=HalvingStem(patch=4, channels=64, again=3),
         positions=Rotary(table=True),
-        attention=Softmax(heads=4, bias=False, qk_norm=True, lean=True),
+        attention=Softmax(heads=6, bias=False, qk_norm=True, lean=True),
         block=Block(norm_kind="rms", shift=8, lean=True, stochastic_depth=0.1),
         head=Mean(),
         start="zero",
     ),
     objective=Supervised(label_smoothing=0.1, cutmix=1.0, mixed=0.5),
     training=Training(
-        epochs=150,
-        batch=500,
+        epochs=250,
+        batch=1000,
         clip=0.0,
-        ema=0.999,
+        ema=0.998,
         compile=True,
         graph=True,
         measure=10,
         checkpoint=120,
-        optimiser=Muon(learning_rate=3e-3, matrix_rate=0.04, filters=True),
+        optimiser=Muon(learning_rate=4e-3, matrix_rate=0.056, weight_decay=0.03, filters=True),
         schedule=Schedule(warmup=2),
     ),
     testing=Testing(mirror=True),
