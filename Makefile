@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 RUNS ?= runs
+SETTINGS ?=
 # Of all that is installed only what is imported is compiled, once.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run page test lint suite types bench clean
 
 run: .venv/core
-	$(BIN)/vitlab train digits --runs $(RUNS)
+	$(BIN)/vitlab train digits $(SETTINGS) --runs $(RUNS)
 
 page: .venv/page
 	$(BIN)/vitlab page

@@ -114,9 +114,10 @@ def is_about_the_first_run(command: str) -> bool:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_first_command_and_every_one_about_its_run_run(checkout, tmp_path):
-    accuracy = float(re.search(r"test accuracy ([\d.]+)%", run("make run", checkout))[1])
-    assert accuracy >= 97
+@pytest.mark.parametrize(("short", "least"), [("SETTINGS=epochs=3", 90), pytest.param("", 97, marks=pytest.mark.slow)])
+def test_the_first_command_and_every_one_about_its_run_run(checkout, tmp_path, short, least):
+    accuracy = float(re.search(r"test accuracy ([\d.]+)%", run(f"make run {short}", checkout))[1])
+    assert accuracy >= least
     assert (checkout / "runs/digits/report.html").stat().st_size < 1_000_000
     printed = {command: run(command, checkout) for command in filter(is_about_the_first_run, commands_to_run())}
     assert printed["vitlab predict runs/digits docs/seven.png"].startswith("docs/seven.png: 7 ")
