@@ -1,4 +1,4 @@
-"""Full-size models of timm and transformers with weights of which none is neutral, in their libraries' own files."""
+"""Full-size models of other libraries with weights of which none is neutral, in these libraries' own files."""
 
 import argparse
 from collections.abc import Callable
@@ -16,13 +16,25 @@ def filled(build: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
     """A model built without its library's slow first weights: norms about 1, layer scales about ½, all else drawn."""
     with torch.device("meta"):
         model = build()
-    model = model.to_empty(device="cpu").eval()
+    return drawn(model.to_empty(device="cpu"), seed)
+
+
+def drawn(model: nn.Module, seed: int = 0) -> nn.Module:
+    """The model with all its weights drawn anew."""
     chance = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             reach = 0.2 if parameter.ndim < 2 else 0.07
             around = 1.0 if "norm" in name and name.endswith("weight") else 0.5 * name.endswith(("gamma", "lambda1"))
             parameter.uniform_(around - reach, around + reach, generator=chance)
+    return model.eval()
+
+
+def cct_model(name: str, **arguments: Any) -> nn.Module:
+    """A CCT of vit-pytorch's, whose names are those of the published weights; waves for positions stay as they are."""
+    model = getattr(foreign("vit_pytorch.cct"), name)(**arguments)
+    fixed = {key: weight.clone() for key, weight in model.named_parameters() if not weight.requires_grad}
+    drawn(model).load_state_dict(fixed, strict=False)
     return model
 
 

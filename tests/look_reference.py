@@ -141,8 +141,14 @@ class Reference:
         tokens = self.norm(tokens, f"{name}norm")
         if kind == "distilled":
             return self.linear(np.concatenate([tokens[0], tokens[1]]), f"{name}head.logits")
+        if kind == "sequence-pool":
+            return self.linear(self.asked(tokens[registers:]) @ tokens[registers:], f"{name}head.logits")
         rows = {"mean": tokens[registers:], "first-token": tokens[registers : registers + 1]}.get(kind, tokens[:1])
         return self.linear(rows.mean(axis=0), f"{name}head.logits")
+
+    def asked(self, tokens: np.ndarray) -> np.ndarray:
+        """How much each of these tokens, after the norm, counts for a head that pools by learned weights."""
+        return softmax(tokens @ self.weights["head.ask"][0])
 
     def linear(self, x: np.ndarray, name: str) -> np.ndarray:
         return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]

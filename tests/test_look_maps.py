@@ -18,7 +18,7 @@ from kinds import (
     small_vit,
     some_pictures,
 )
-from look_reference import Reference, pulls
+from look_reference import Answer, Reference, pulls
 
 from vitlab.engine import memory
 from vitlab.errors import BadInput
@@ -51,13 +51,16 @@ LOOKED_AT = [
 ]  # fmt: skip
 
 
-def reading(model, count: int) -> np.ndarray:
+def reading(reference: Reference, answer: Answer) -> np.ndarray:
     """The share of each token of the read stream in what the head reads."""
-    row = np.zeros(count)
+    model, tokens = reference.settings, answer.streams[-1].tokens[-1]
+    count, row = len(tokens), np.zeros(len(tokens))
     kind = model.head.kind if hasattr(model, "head") else model.join.kind
     registers = getattr(model, "registers", 0)
     if kind == "mean":
         row[registers:] = 1 / (count - registers)
+    elif kind == "sequence-pool":
+        row[registers:] = reference.asked(reference.norm(tokens, "norm")[registers:])
     elif kind == "distilled":
         row[:2] = 1 / 2
     else:
@@ -80,7 +83,7 @@ def test_rows_of_the_maps_are_those_of_the_equations(model) -> None:
         for number, (stream, expected) in enumerate(zip(seen.streams, answer.streams, strict=True)):
             read = number == len(seen.streams) - 1
             count = stream.layout.tokens
-            row = reading(model, count) if read else np.full(count, 1 / count)
+            row = reading(reference, answer) if read else np.full(count, 1 / count)
             maps = np.array([row @ weights for weights in expected.maps]).reshape(stream.attention.shape[1:])
             np.testing.assert_allclose(stream.attention[place], maps, **CLOSE)
 
@@ -90,7 +93,7 @@ def test_rollout_is_the_product_of_the_mixing_matrices(model) -> None:
     reference, pictures, seen = looked(model)
     answer = reference.answer(pictures[0].double().numpy())
     mixes = [[(weights.mean(axis=0) + np.eye(weights.shape[1])) / 2 for weights in s.maps] for s in answer.streams]
-    compare_flows(model, seen, mixes, "rollout", own=False)
+    compare_flows(reading(reference, answer), seen, mixes, "rollout", own=False)
 
 
 @pytest.mark.parametrize("model", LOOKED_AT)
@@ -104,13 +107,12 @@ def test_relevance_is_what_differences_of_the_map_say(model) -> None:
     for stream, slopes in zip(answer.streams, pulls(reference, picture, int(seen.target[0])), strict=True):
         carried = [np.maximum(a * pull, 0).mean(axis=0) for a, pull in zip(stream.maps, slopes, strict=True)]
         mixes.append([np.eye(len(one)) + one for one in carried])
-    compare_flows(model, seen, mixes, "relevance", own=True)
+    compare_flows(reading(reference, answer), seen, mixes, "relevance", own=True)
 
 
-def compare_flows(model, seen: Inside, mixes: list[list[np.ndarray]], name: str, own: bool) -> None:
+def compare_flows(start: np.ndarray, seen: Inside, mixes: list[list[np.ndarray]], name: str, own: bool) -> None:
     """The rows by which what enters each stream reaches the head: products of `mixes`, first block to last."""
     final = seen.streams[-1]
-    start = reading(model, final.layout.tokens)
 
     def product(number: int) -> np.ndarray:
         total = np.eye(seen.streams[number].layout.tokens)

@@ -89,6 +89,9 @@ def test_a_block_is_its_equation(norm: str, norm_kind: str, activation: str) -> 
     elif norm == "after":
         x = first(x + attend(x))
         x = second(x + think(x))
+    elif norm == "between":
+        x = second(x + attend(first(x)))
+        x = x + think(x)
     else:
         x = x + attend(x)
         x = x + think(x)
@@ -209,6 +212,9 @@ def test_a_blocks_map_is_the_one_its_forward_used(kind, norm: str) -> None:
     if norm == "after":
         middle = block.norm_attention(tokens + mixed)
         expected = block.norm_mlp(middle + block.mlp(middle))
+    elif norm == "between":
+        middle = block.norm_mlp(tokens + mixed)
+        expected = middle + block.mlp(middle)
     else:
         middle = tokens + mixed
         expected = middle + block.mlp(block.norm_mlp(middle))

@@ -33,6 +33,9 @@ def block_by_map(block: BlockLayer, tokens: Tensor, weights: Tensor) -> Tensor:
     if after:
         tokens = block.norm_attention(tokens)
         return block.norm_mlp(tokens + block.end_mlp(block.mlp(tokens)))
+    if block.place == "between":
+        tokens = block.norm_mlp(tokens)
+        return tokens + block.end_mlp(block.mlp(tokens))
     return tokens + block.end_mlp(block.mlp(block.norm_mlp(tokens)))
 
 

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from vitlab.model import Shape, ViT
 from vitlab.model.attention import Softmax, Uniform
 from vitlab.model.blocks import Block, BlockLayer
-from vitlab.model.heads import ClassToken, Distilled, FirstToken, Mean
+from vitlab.model.heads import ClassToken, Distilled, FirstToken, Mean, SequencePool
 from vitlab.model.multiscale import LateClassToken
 from vitlab.model.positions import Rotary
 from vitlab.model.tokens import LinearPatches
@@ -153,10 +153,11 @@ def test_a_head_reads_the_tokens_it_says(registers: int, kind) -> None:
         ClassToken: range(1),
         FirstToken: range(layout.extra, layout.extra + 1),
         Mean: range(layout.extra, layout.tokens),
+        SequencePool: range(layout.extra, layout.tokens),
         Distilled: range(2),
     }[kind]
     assert read.nonzero().flatten().tolist() == list(places)
-    if kind is not Distilled:  # each of its two tokens has weights of its own
+    if kind not in (Distilled, SequencePool):  # whose tokens weigh differently
         assert torch.unique(tokens.grad[:, list(places)].round(decimals=6), dim=1).shape[1] == 1, "all weigh the same"
 
 

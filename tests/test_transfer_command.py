@@ -15,6 +15,7 @@ from kinds import refusal
 from torch import nn
 
 import vitlab as package
+from vitlab.data import Sample
 from vitlab.transfer.files import read_file
 from vitlab.transfer.found import network_of
 from vitlab.transfer.mapping import TOLERANCE
@@ -54,7 +55,9 @@ def test_a_model_as_it_is_answers_as_before_to_every_verb(vitlab, folder: Path) 
     assert "takes no settings" in refused(vitlab("transfer", folder, "epochs=2", status=2))
 
 
-def test_a_model_for_other_pictures_is_an_ordinary_run(vitlab, folder: Path) -> None:
+def test_a_model_for_other_pictures_is_an_ordinary_run(vitlab, folder: Path, monkeypatch) -> None:
+    read, load = [], Sample.load
+    monkeypatch.setattr(Sample, "load", lambda self, place: read.append(place) or load(self, place))
     done = vitlab("transfer", folder, "data.source=digits", "limit=100", "--road", "resize", "--name", "own")
     assert "filters for 3 channels made ones for 1 channel" in done.stdout
     assert "pictures are resized to 32×32" in done.stdout
@@ -65,7 +68,12 @@ def test_a_model_for_other_pictures_is_an_ordinary_run(vitlab, folder: Path) -> 
     assert torch.equal(run.model().state_dict()[name], started.tensors[name]), "a probe moves nothing but the logits"
     assert json.loads((run.folder / "transfer.json").read_text())["road"] == "resize"
     assert run.result["count"] == 2000
-    assert run.report.exists()
+    assert len(read) == 1, "the pictures are read once"
+    assert "trained in" not in done.stdout
+    said = run.report.read_text("utf-8")
+    assert "No epoch was trained: the weights came from elsewhere, and stayed as they were." in said
+    assert "a logistic regression on the features of 100 training pictures" in said
+    assert "No epoch has been recorded" not in said
     assert "7" in vitlab("predict", "runs/own", FROG.with_name("seven.png"), "--top", 10).stdout
 
 

@@ -9,9 +9,18 @@ from kinds import build, refusal, small_attention, small_vit, some_pictures
 
 from vitlab.model import Shape, ViT
 from vitlab.model.attention import Linformer
+from vitlab.model.heads import SequencePool
 from vitlab.model.layout import Grid
 from vitlab.model.positions import Rotary, Sinusoidal2d
-from vitlab.model.tokens import ConvPatches, LinearPatches, ResizedPatches, ShiftedPatches
+from vitlab.model.tokens import (
+    ConvPatches,
+    ConvPool,
+    ConvStem,
+    HalvingStem,
+    LinearPatches,
+    ResizedPatches,
+    ShiftedPatches,
+)
 from vitlab.transfer.fit import Fitted, fit, nearest, of_channels, resized_filters, resized_positions
 from vitlab.transfer.found import Found
 from vitlab.transfer.mapping import TOLERANCE
@@ -106,6 +115,23 @@ def test_the_road_of_the_adapted_model_keeps_its_answer_on_enlarged_pictures() -
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "tokens", [ConvPool(4, 3, 2, 6), ConvStem(4, 6), HalvingStem(4, 6)], ids=lambda kind: kind.kind
+)
+def test_a_stem_of_convolutions_is_carried_over_as_it_is(tokens) -> None:
+    """Grey pictures of another size: the tokens are those of the same stem on three equal channels."""
+    model, shape = small_vit(tokens=tokens, head=SequencePool()), Shape(1, 16, 12)
+    fitted = fit(found(model), shape, "adapt")
+    assert fitted.model == model
+    assert fitted.notes == ["filters for 3 channels made ones for 1 channel", "positions resampled from 2×4 to 4×3"]
+    grey, larger = some_pictures(2, shape), build(model, Shape(3, 16, 12)).eval()
+    stem = {name: tensor for name, tensor in build(model, SHAPE).state_dict().items() if name.startswith("tokens.")}
+    larger.load_state_dict(larger.state_dict() | stem)
+    with torch.inference_mode():
+        ours, theirs = network(fitted, shape).tokens(grey), larger.tokens(grey.expand(-1, 3, -1, -1))
+    torch.testing.assert_close(ours, theirs, **TOLERANCE)
+
+
 def test_an_adapted_model_is_checked_part_by_part() -> None:
     given = found(small_vit(registers=2))
     shape = Shape(1, 28, 20)
@@ -151,6 +177,8 @@ def test_a_patch_is_chosen_that_keeps_the_grid(grid, shape, side) -> None:
     ("model", "road", "patch", "expected"),
     [
         (small_vit(tokens=ShiftedPatches(4)), "adapt", None, "tokens shifted-patches cannot be carried over"),
+        (small_vit(tokens=ConvStem(4)), "resize", None, "tokens conv-stem see pictures of any size by patches of 4"),
+        (small_vit(tokens=ConvPool(4)), "adapt", 2, "leave out patch, and use --road adapt"),
         (small_vit(), "resize", 2, "choose another patch with --road adapt"),
         (small_vit(), "adapt", 5, "patches of 5 do not divide pictures of 16×16"),
         (small_vit(attention=small_attention(Linformer)), "adapt", None, "squeeze_keys is made for other pictures"),

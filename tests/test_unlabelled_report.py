@@ -316,8 +316,8 @@ def test_pictures_without_labels_have_no_classes_on_the_page() -> None:
 )
 def test_features_are_held_against_the_pixels(knn: float, pixels: float, expected: str) -> None:
     found = replace(made(10), knn_accuracy=knn, pixels_accuracy=pixels)
-    assert expected in unlabelled_section.against_pixels(found, 1000)
-    assert unlabelled_section.against_pixels(replace(found, pixels_accuracy=None), 1000) == ""
+    assert expected in unlabelled_section.against_pixels(found.knn_accuracy, found.pixels_accuracy, 1000)
+    assert unlabelled_section.against_pixels(found.knn_accuracy, None, 1000) == ""
 
 
 def test_runs_without_labels_can_be_compared(learned: dict[str, Run], trained: Path, tmp_path: Path) -> None:

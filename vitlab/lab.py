@@ -41,6 +41,7 @@ def train(
     start: Run | None = None,
     runs: Path | str = "runs",
     data: Path | str | None = None,
+    prepared: Prepared | None = None,
     device: str = "auto",
     quiet: bool = False,
     begun: Callable[[Run], None] = lambda run: None,
@@ -48,14 +49,14 @@ def train(
     """Train a recipe (by name, or an Experiment) with `setting=value` overrides; returns its run folder.
 
     The folder is `name`, or else the recipe's name or `otherwise`, with a number if that is taken. The first weights
-    are those of the run `start`, if there is one, all but the logits'.
+    are those of the run `start`, if there is one, all but the logits'. Pictures that are `prepared` are not read again.
     """
     wanted = name or (run_name(experiment) if isinstance(experiment, str) else otherwise)
     if Path(wanted).name != wanted or wanted.startswith("."):
         raise BadInput(f"'{wanted}' is no name for a run: use letters, digits, - and _")
     chosen = override(recipe(experiment) if isinstance(experiment, str) else experiment, list(overrides))
     where, team = find_device(device), the_team()
-    prepared = load_data(chosen, data)
+    prepared = prepared or load_data(chosen, data)
     check_that_it_builds(chosen, prepared.card, start)  # what clashes is refused before there is a folder
     run = team.begun(Path(runs), chosen) if team.leads else None
     if team.leads and run is None:

@@ -44,7 +44,8 @@ def show_result(run: Run) -> None:
             markup=False,
         )
     show_accuracy(result["test_accuracy"], result["low"], result["high"], result["count"])
-    out.print(f"trained in {result['train_seconds']:.1f} s; open {run.report}", markup=False)
+    trained = f"trained in {result['train_seconds']:.1f} s; " if result["epochs"] else ""
+    out.print(f"{trained}open {run.report}", markup=False)
 
 
 def show_accuracy(accuracy: float, low: float, high: float, count: int) -> None:

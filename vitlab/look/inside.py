@@ -114,7 +114,7 @@ def look_at(network: Network, pictures: Tensor, token: str | None, goal: Tensor 
     with torch.enable_grad():
         last = stream.tokens[-1].detach().requires_grad_()
         (slope,) = torch.autograd.grad(network.finish(last).gather(1, goal[:, None]).sum(), last)
-    read = looking(stream, None)[stream].to(last).expand(len(pictures), -1)
+    read = looking(stream, None)[stream]
     walk = Walk(network.shape, looking(stream, token), token)
     walk.back(stream, slope, Flow(read, read, read))
     parts = (kept(logits), kept(lens), goal.cpu())
@@ -143,9 +143,9 @@ class Walk:
 
     def back(self, stream: Stream, slope: Tensor, flow: Flow) -> None:
         """rollout ← rollout·(I + mean Aₕ)/2 · relevance ← relevance·(I + mean (∇Aₕ ⊙ Aₕ)⁺), last block to first."""
-        looking = self.looking[stream].to(slope)
+        looking = self.looking[stream]
         apart = measures.distances(stream.layout, self.shape).to(slope)
-        rollout = flow.rollout if self.token is None else looking.expand_as(flow.rollout)
+        rollout = flow.rollout if self.token is None else looking
         relevance = flow.relevance
         rows, far, wide = [], [], []
         for block, entered, left in reversed(list(stream.steps())):
@@ -160,7 +160,7 @@ class Walk:
             self.gap = max(self.gap, float((made.detach() - left).abs().max() / left.abs().max().clamp(min=1e-30)))
             rollout = (rollout + times(rollout, weights.mean(dim=1))) / 2
             relevance = relevance + times(relevance, (pull * weights).clamp(min=0).mean(dim=1))
-            rows.append(kept(torch.einsum("n,bhnm->bhm", looking, weights)))
+            rows.append(kept(torch.einsum("bn,bhnm->bhm", looking, weights)))
             far.append(kept(measures.distance(weights, apart)))
             wide.append(kept(measures.entropy(weights)))
         extra, first = stream.layout.extra, stream.layout.extra

@@ -33,8 +33,8 @@ def entropy(weights: Tensor) -> Tensor:
 
 
 def similarity(tokens: Tensor, looking: Tensor) -> Tensor:
-    """(b, n, d) → (b, n): the cosine between each token and the one that looks (or the mean of those that do)."""
-    return F.cosine_similarity(tokens, (looking.to(tokens) @ tokens)[:, None], dim=-1)
+    """(b, n, d), (b, n) → (b, n): the cosine of each token with the one that looks (or the mean of those that do)."""
+    return F.cosine_similarity(tokens, looking.to(tokens)[:, None] @ tokens, dim=-1)
 
 
 def alikeness(tokens: Tensor) -> Tensor:

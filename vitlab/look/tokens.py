@@ -12,7 +12,7 @@ from vitlab.model.layout import Grid, Layout
 
 
 def looking(final: Stream, token: str | None) -> dict[Stream, Tensor]:
-    """For each stream (n,): each token's share in the look; a single 1, or 1/m for each of m that are read together."""
+    """For each stream (b, n): each token's share in the look; a single 1, or as much as each of those read counts."""
     streams = list(final.all())
     named = None if token is None else token.strip().lower()
     patch = named and re.fullmatch(r"(\d+)\s*,\s*(\d+)", named)
@@ -22,7 +22,7 @@ def looking(final: Stream, token: str | None) -> dict[Stream, Tensor]:
         if not (0 <= row < grid.rows and 0 <= column < grid.columns):
             raise BadInput(f"no patch '{token}': there are {grid.rows} rows and {grid.columns} columns, from 1,1")
         y, x = (row + 0.5) / grid.rows, (column + 0.5) / grid.columns
-        return {stream: only(patch_at(stream.layout, y, x), stream.layout) for stream in streams}
+        return {stream: only(patch_at(stream.layout, y, x), stream) for stream in streams}
     if named is not None and not any(named in extra_names(stream) for stream in streams):
         known = [f"'{name}'" for name in extra_names(final)]
         raise BadInput(f"no token '{token}': name {' or '.join([*known, 'a patch by its row,column'])}")
@@ -33,15 +33,13 @@ def of_name(stream: Stream, name: str | None) -> Tensor:
     """The class token or a register where the stream has it; else all that is read of the stream."""
     names = extra_names(stream)
     if name in names:
-        return only(names.index(name), stream.layout)
-    row = torch.zeros(stream.layout.tokens)
-    row[stream.read] = 1
-    return row / row.sum()
+        return only(names.index(name), stream)
+    return stream.shares()
 
 
-def only(place: int, layout: Layout) -> Tensor:
-    row = torch.zeros(layout.tokens)
-    row[place] = 1
+def only(place: int, stream: Stream) -> Tensor:
+    row = torch.zeros_like(stream.tokens[0][..., 0])
+    row[:, place] = 1
     return row
 
 
@@ -76,5 +74,5 @@ def describe_looking(stream: Stream, token: str | None) -> str:
     if "distillation" in names:
         return "averaged over the class and the distillation token"
     if len(read) > 1:
-        return "averaged over all patches"
+        return "averaged over all patches" + ("" if stream.evenly else ", as the head weighs them")
     return "from the class token" if "class" in names else "from the first patch"

@@ -16,9 +16,12 @@ from vitlab.model.positions import Turning
 
 @dataclass(frozen=True)
 class Block:
-    """before: x ← x + f(norm(x)) (Xiong et al., 2020) · after: x ← norm(x + f(x)) (Vaswani et al., 2017)."""
+    """before: x ← x + f(norm(x)) (Xiong et al., 2020) · after: x ← norm(x + f(x)) (Vaswani et al., 2017).
 
-    norm: Literal["before", "after", "none"] = "before"  # where each branch is normalised
+    between: x ← norm(x + attention(norm(x))), x ← x + mlp(x), as CCT was published (Hassani et al., 2021).
+    """
+
+    norm: Literal["before", "after", "between", "none"] = "before"  # where each branch is normalised
     norm_kind: Literal["layer", "rms"] = "layer"  # LayerNorm or RMSNorm
     activation: Literal["gelu", "relu", "swiglu"] = "gelu"  # of the MLP; swiglu keeps the number of weights
     mlp: float = 4.0  # hidden features of the MLP, in widths
@@ -84,6 +87,9 @@ class BlockLayer(nn.Module):
         if self.place == "after":
             tokens = self.norm_attention(tokens)
             return self.norm_mlp(tokens + self.end_mlp(self.mlp(tokens)))
+        if self.place == "between":
+            tokens = self.norm_mlp(tokens)
+            return tokens + self.end_mlp(self.mlp(tokens))
         return tokens + self.end_mlp(self.mlp(self.norm_mlp(tokens)))
 
 

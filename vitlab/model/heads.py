@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from vitlab.model.layout import Layout
@@ -40,6 +41,17 @@ class Mean:
 
     def build(self, width: int, classes: int, layout: Layout) -> "Reader":
         return Reader(width, classes, first=layout.extra, last=None)
+
+
+@dataclass(frozen=True)
+class SequencePool:
+    """logits = W·Σ αᵢzᵢ + b, α = softmax(w·z₁ … w·zₙ): patches weigh as much as they ask for (Hassani et al., 2021)."""
+
+    kind: ClassVar[str] = "sequence-pool"
+    own_tokens: ClassVar[int] = 0
+
+    def build(self, width: int, classes: int, layout: Layout) -> "Reader":
+        return PoolReader(width, classes, first=layout.extra, last=None)
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,21 @@ class PairReader(Reader):
         return read.flatten(1)
 
 
+class PoolReader(Reader):
+    """Reads all patches, each as much as a learned direction asks for; at first, all alike."""
+
+    def __init__(self, features: int, classes: int, first: int, last: int | None):
+        super().__init__(features, classes, first, last)
+        self.ask = nn.Parameter(torch.zeros(1, features))  # a bias would be taken away by the softmax
+
+    def pool(self, read: Tensor) -> Tensor:
+        return (self.shares(read).unsqueeze(1).to(read.dtype) @ read)[:, 0]
+
+    def shares(self, read: Tensor) -> Tensor:
+        """The tokens in `read` (b, m, d) → how much each counts (b, m), in all 1."""
+        return (read @ self.ask.mT.to(read.dtype)).squeeze(-1).softmax(dim=-1)
+
+
 Output = Literal["logits", "log-softmax", "softmax"]
 # Cross-entropy takes the log-softmax itself: of log-probabilities it makes the same, of probabilities it makes
 # log-softmax(p), whose loss cannot fall below log(e + classes − 1) − 1 (report R1).
@@ -89,4 +116,4 @@ OUTPUTS: dict[Output, Callable[[Tensor], Tensor]] = {
     "softmax": lambda logits: logits.softmax(dim=-1),
 }
 
-Head = ClassToken | FirstToken | Mean | Distilled
+Head = ClassToken | FirstToken | Mean | SequencePool | Distilled

@@ -1,13 +1,19 @@
 """A stream: one sequence of tokens on its way through a stack of blocks, kept so that it can be looked at."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from vitlab.model.blocks import BlockLayer, Stack
 from vitlab.model.layout import Layout
 from vitlab.model.positions import Rotation
+
+
+def evenly(read: Tensor) -> Tensor:
+    """Tokens (b, m, d) → 1 / m for each."""
+    return read.new_full(read.shape[:2], 1 / read.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +34,7 @@ class Stream:
     tokens: list[Tensor]  # before the first block, and after each
     read: slice  # the tokens that what comes next looks at
     before: tuple["Stream", ...] = ()  # whose last tokens, one after another, are this one's patches
+    weigh: Callable[[Tensor], Tensor] = evenly  # the last tokens in `read` (b, m, d) → how much each counts (b, m)
 
     def all(self) -> Iterator["Stream"]:
         """The streams that feed this one, then itself."""
@@ -41,6 +48,19 @@ class Stream:
             assert isinstance(block, BlockLayer)
             yield block, entered, left
 
+    @property
+    def evenly(self) -> bool:
+        """Whether all tokens that are read count the same."""
+        return self.weigh is evenly
+
+    @torch.no_grad()
+    def shares(self) -> Tensor:
+        """(b, n): how much each token counts for what comes next, in all 1."""
+        last = self.tokens[-1]
+        rows = last.new_zeros(last.shape[:2])
+        rows[:, self.read] = self.weigh(last[:, self.read])
+        return rows
+
     def maps(self) -> Maps:
         return Maps(self.layout, [block.map(tokens, self.rotation) for block, tokens, _ in self.steps()])
 
@@ -53,9 +73,10 @@ def follow(
     *,
     read: slice,
     before: tuple[Stream, ...] = (),
+    weigh: Callable[[Tensor], Tensor] = evenly,
 ) -> Stream:
     """Send tokens through a stack, keeping them between its blocks."""
     kept = [tokens]
     for block in blocks:
         kept.append(block(kept[-1], rotation))
-    return Stream(layout, blocks, rotation, kept, read, before)
+    return Stream(layout, blocks, rotation, kept, read, before, weigh)

@@ -205,6 +205,49 @@ class Seen(nn.Module):
 
 
 @dataclass(frozen=True)
+class ConvPool:
+    """z ← maxpool(ReLU(k×k ∗ z)) `layers` times, the pool 3×3 of stride 2, no biases (CCT; Hassani et al., 2021)."""
+
+    kind: ClassVar[str] = "conv-pool"
+    patch: int = 2  # side of a patch, in pixels: each layer has the same share of it, half of which the pool takes
+    kernel: int = 3  # side of the filters: 3, 5, 7 …
+    layers: int = 1  # convolutions, each with its pool
+    channels: int = 64  # features of all convolutions but the last
+
+    def build(self, shape: Shape, width: int) -> Tokenizer:
+        return PoolTokenizer(self, shape, width)
+
+
+class PoolTokenizer(Tokenizer):
+    def __init__(self, settings: ConvPool, shape: Shape, width: int):
+        super().__init__()
+        if settings.layers < 1 or settings.channels < 1 or settings.kernel < 1 or not settings.kernel % 2:
+            raise BadInput(
+                "conv-pool needs a layer or more, a channel or more and filters of an odd side, "
+                f"not {settings.layers}, {settings.channels} and {settings.kernel}"
+            )
+        strides = range(1, settings.kernel + 1)  # a larger one would pass over pixels
+        sides = {(2 * stride) ** settings.layers: stride for stride in strides}
+        self.grids = (divide(shape, settings.patch),)
+        if settings.patch not in sides:
+            some = ", ".join(map(str, sides))
+            raise BadInput(
+                f"conv-pool of kernel {settings.kernel} and layers {settings.layers} gives patches of {some}, "
+                f"not {settings.patch}"
+            )
+        features = [shape.channels, *[settings.channels] * (settings.layers - 1), width]
+        self.see = nn.ModuleList(
+            nn.Conv2d(few, many, settings.kernel, sides[settings.patch], settings.kernel // 2, bias=False)
+            for few, many in pairwise(features)
+        )
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        for see in self.see:
+            pictures = F.max_pool2d(F.relu(see(pictures)), kernel_size=3, stride=2, padding=1)
+        return rearrange(pictures, "b d y x -> b (y x) d")
+
+
+@dataclass(frozen=True)
 class SeveralScales:
     """tokens = [conv-patches of p₁; conv-patches of p₂; …] side by side in one sequence, each with its own weights."""
 
@@ -244,4 +287,6 @@ def flatten_patches(pictures: Tensor, patch: int) -> Tensor:
     return rearrange(pictures, "b c (y p) (x q) -> b (y x) (c p q)", p=patch, q=patch)
 
 
-Tokens = ConvPatches | ResizedPatches | LinearPatches | ShiftedPatches | ConvStem | HalvingStem | SeveralScales
+Tokens = (
+    ConvPatches | ResizedPatches | LinearPatches | ShiftedPatches | ConvStem | HalvingStem | ConvPool | SeveralScales
+)

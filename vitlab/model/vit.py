@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from vitlab.errors import BadInput
 from vitlab.model.attention import Attention, Softmax, Uniform
 from vitlab.model.blocks import Block, Stack
-from vitlab.model.heads import OUTPUTS, ClassToken, Head, Output
+from vitlab.model.heads import OUTPUTS, ClassToken, Head, Output, PoolReader
 from vitlab.model.layout import Layout, Shape
 from vitlab.model.positions import Learned, Positions, Rotary, Turning
-from vitlab.model.stream import Maps, Stream, follow
+from vitlab.model.stream import Maps, Stream, evenly, follow
 from vitlab.model.tokens import ConvPatches, Tokens
 
 Start = Literal["xavier", "zero", "torch"]
@@ -108,7 +108,14 @@ class VisionTransformer(nn.Module):
         """The way of these pictures' tokens through the blocks, to look at."""
         if self.across == "batch":
             raise BadInput("this model attends across the batch, from picture to picture: no map lies on one picture")
-        return follow(self.layout, self.blocks, self.positions.rotation, self.embed(pictures), read=self.head.read)
+        tokens, rotation = self.embed(pictures), self.positions.rotation
+        weigh = self.weigh if isinstance(self.head, PoolReader) else evenly
+        return follow(self.layout, self.blocks, rotation, tokens, read=self.head.read, weigh=weigh)
+
+    def weigh(self, read: Tensor) -> Tensor:
+        """The last tokens that are read (b, m, d) → how much each counts (b, m), where these weigh differently."""
+        assert isinstance(self.head, PoolReader)
+        return self.head.shares(self.norm(read))
 
     def finish(self, tokens: Tensor) -> Tensor:
         """Tokens (b, n, d) → logits (b, classes)."""

@@ -2,7 +2,7 @@
 
 import base64
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from vitlab.look.inside import inside
 from vitlab.look.tokens import describe_looking, extra_names
 from vitlab.model import VisionTransformer
 from vitlab.model.layout import Grid
+from vitlab.model.stream import evenly
 from vitlab.page.pictures import Pictures, pictures_of
 
 MOST = 2_000_000  # numbers in the maps of one picture: what a browser takes in at every stroke
@@ -45,6 +46,7 @@ class Engine:
         with torch.no_grad():
             added = self.network.positions(torch.zeros(1, layout.tokens, model.width))[0]
             stream = self.network.trace(self.normalised(self.blank[None]))
+        stream = replace(stream, weigh=evenly)  # the page averages what is read, whatever the head makes of it
         heads = getattr(self.network.blocks[0].attention, "heads", 1)
         read = range(layout.tokens)[stream.read]
         return {

@@ -78,6 +78,17 @@ class Unlabelled:
     labels: np.ndarray  # int (n,)
 
 
+@dataclass(frozen=True)
+class Probe:
+    """Logits that are a linear probe on weights from elsewhere, and what nearest neighbours reach beside it."""
+
+    learned: int  # pictures whose features it was fitted to
+    held_out: int  # pictures that its decay was chosen on
+    decay: float
+    knn_accuracy: float
+    pixels_accuracy: float
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """Everything one report shows."""
@@ -98,4 +109,5 @@ class View:
     configuration: str  # pretty JSON
     commands: Sequence[tuple[str, str]]  # (what it does, shell command)
     notes: Sequence[str] = ()
+    probe: Probe | None = None  # where no epoch was trained, since its logits are one
     unlabelled: Unlabelled | None = None  # where it learned without labels; the accuracy is then a linear probe's

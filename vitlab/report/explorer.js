@@ -41,7 +41,7 @@
       const steps = (coded) => ({ steps: bytes(coded.steps), peaks: floats(coded.peaks) });
       decoded.set(key, {
         attention: steps(own.attention), rollout: data.whole && steps(own.rollout), likeness: data.whole && bytes(own.likeness),
-        rolloutRead: floats(own.rolloutRead), likenessRead: floats(own.likenessRead),
+        rolloutRead: floats(own.rolloutRead), likenessRead: floats(own.likenessRead), shares: data.whole && floats(own.shares),
         relevance: own.relevance.map((one) => ({ label: one.label, row: floats(one.row) })),
       });
     }
@@ -52,7 +52,7 @@
     const [start, stop] = stream().read;
     return state.token === "read" ? Array.from({ length: stop - start }, (_, i) => start + i) : [state.token];
   };
-  const mean = (rows) => rows[0].map((_, i) => rows.reduce((sum, row) => sum + row[i], 0) / rows.length);
+  const sum = (rows) => rows[0].map((_, i) => rows.reduce((all, row) => all + row[i], 0));
   const quantised = (coded, row) => {
     const n = stream().tokens;
     return Array.from({ length: n }, (_, i) => ((coded.steps[row * n + i] - 127) / 127) * coded.peaks[row]);
@@ -62,13 +62,11 @@
     if (show === "relevance") return Array.from(own.relevance[Math.min(state.label, own.relevance.length - 1)].row);
     if (show === "rollout" && state.token === "read") return Array.from(own.rolloutRead);
     if (show === "likeness" && state.token === "read") return Array.from(own.likenessRead.subarray((layer + 1) * n, (layer + 2) * n));
-    if (show === "rollout") return mean(lookers().map((r) => quantised(own.rollout, r)));
-    if (show === "likeness") {
-      const at = (r, i) => (own.likeness[((layer + 1) * rows + r) * n + i] - 127) / 127;
-      return mean(lookers().map((r) => Array.from({ length: n }, (_, i) => at(r, i))));
-    }
+    if (show === "rollout") return quantised(own.rollout, state.token);
+    if (show === "likeness") return Array.from({ length: n }, (_, i) => (own.likeness[((layer + 1) * n + state.token) * n + i] - 127) / 127);
     const among = head < 0 ? Array.from({ length: heads }, (_, h) => h) : [head];
-    return mean(among.flatMap((h) => lookers().map((r) => quantised(own.attention, (layer * heads + h) * rows + r))));
+    const share = (r) => (data.whole && state.token === "read" ? own.shares[r] : 1) / among.length;
+    return sum(among.flatMap((h) => lookers().map((r) => quantised(own.attention, (layer * heads + h) * rows + r).map((w) => w * share(r)))));
   };
   const patches = (weights) => weights.slice(view().first, view().first + view().rows * view().columns);
   const scaleOf = (weights, show) => {

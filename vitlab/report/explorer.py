@@ -110,13 +110,14 @@ def layout_of(stream: Stream, asked: Tensor | None) -> dict[str, Any]:
 def maps_of(stream: Stream, whole: bool) -> dict[str, Any]:
     """Attention (layers, heads, rows, n) with a row for each token that looks, or a single one for those that are read.
 
-    Where every token can look: rollout (n, n) within the stream, and likeness (layers + 1, n, n).
+    Where every token can look: rollout (n, n) within the stream, likeness (layers + 1, n, n), and shares (n,) of those
+    that are read.
     """
     layers = [weights[0] for weights in stream.maps().layers]
     tokens = stream.layout.tokens
     attention = torch.stack(layers) if layers else torch.zeros(0, 0, tokens, tokens)
     if not whole:
-        return {"attention": quantised(attention[..., stream.read, :].mean(dim=-2, keepdim=True))}
+        return {"attention": quantised(stream.shares() @ attention)}
     rolled = own = torch.eye(tokens).to(attention)
     for weights in layers:
         rolled = (weights.mean(dim=0) + own) / 2 @ rolled
@@ -124,6 +125,7 @@ def maps_of(stream: Stream, whole: bool) -> dict[str, Any]:
     likeness = torch.stack([one @ one.T for one in directions]).clamp(-1, 1)
     return {
         "attention": quantised(attention), "rollout": quantised(rolled),
+        "shares": numbers(stream.shares()[0]),
         "likeness": coded((likeness * 127 + 127).round().to(torch.uint8).cpu().numpy()),
     }  # fmt: skip
 

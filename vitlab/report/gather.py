@@ -17,7 +17,7 @@ from vitlab.look import Shown, inside, look, places, trust
 from vitlab.model import Network, Shape
 from vitlab.objectives import Supervised
 from vitlab.report import explorer, unlabelled, words
-from vitlab.report.content import Insight, Mistake, View
+from vitlab.report.content import Insight, Mistake, Probe, View
 from vitlab.settings import to_json
 
 MISTAKES, LOOKS = 12, 6
@@ -47,6 +47,7 @@ def gather(run: Run, prepared: Prepared, device: torch.device) -> View:
         configuration=json.dumps(to_json(run.experiment), indent=2, ensure_ascii=False),
         commands=commands(run),
         notes=card.notes,
+        probe=probe_of(run),
         unlabelled=unlabelled.gather(run, prepared, network, device),
     )
 
@@ -68,16 +69,26 @@ def commands(run: Run) -> list[tuple[str, str]]:
     return [*found, variant]
 
 
+def probe_of(run: Run) -> Probe | None:
+    """What there is to say of a run that only fitted logits to weights from elsewhere; nothing of any other."""
+    result, card = run.result, run.card
+    if result["epochs"] or "probe_decay" not in result:
+        return None
+    names = ("probe_decay", "knn_accuracy", "pixels_knn_accuracy")
+    return Probe(card.train, card.validation, *(result[name] for name in names))
+
+
 def facts(run: Run, network: Network) -> dict[str, str]:
     card, result, environment = run.card, run.result, run.environment
     shape = Shape(card.channels, card.height, card.width)
+    speed = f"{result['train_seconds']:.1f} s, {result['images_per_second']:,.0f} pictures/s"
     return {
         "Data": f"{card.name}, {shape} pixels, " + (f"{len(card.classes)} classes" if card.labelled else "no labels"),
         "Pictures": f"{card.train:,} to learn, {card.validation:,} held out, {card.test:,} to test",
         "Parameters": f"{result['parameters']:,}",
         "Operations": f"{words.large(flops(network))} a picture",
         "Epochs": str(result["epochs"]),
-        "Training": f"{result['train_seconds']:.1f} s, {result['images_per_second']:,.0f} pictures/s",
+        "Training": "a linear probe alone" if probe_of(run) else speed,
         "Peak memory": words.memory(result["peak_memory"]) if "peak_memory" in result else words.MISSING,
         "Device": environment["device"],
         "Seed": str(result["seed"]),

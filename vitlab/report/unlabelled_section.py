@@ -84,7 +84,7 @@ def gather(view: View) -> Section | None:
         probe=PROBE if found.knn_accuracy is not None else "",
         course=f"{COURSE.get(found.objective, '')} {VOTED if followed else ALONE}".strip(),
         lead=lead(found),
-        verdict=against_pixels(found, view.count),
+        verdict=against_pixels(found.knn_accuracy, found.pixels_accuracy, view.count),
         restored=rows(found.restored),
         neighbours=tuple(
             (
@@ -115,9 +115,23 @@ def lead(found: Unlabelled) -> str:
     return f"It learned by drawing what it could not see: {hidden} were hidden from it, and it drew them from the rest."
 
 
-def against_pixels(found: Unlabelled, count: int) -> str:
+def probed(view: View) -> str:
+    """What was learned where no epoch was trained: a linear probe on weights from elsewhere."""
+    found = view.probe
+    if found is None:
+        return ""
+    chosen = f", its decay, {found.decay:g}, chosen on {words.grouped(found.held_out)} held-out ones" * bool(
+        found.held_out
+    )
+    said = (
+        "No epoch was trained: the weights came from elsewhere, and stayed as they were. Its logits are a linear "
+        f"probe, a logistic regression on the features of {words.grouped(found.learned)} training pictures{chosen}."
+    )
+    return f"{said} {against_pixels(found.knn_accuracy, found.pixels_accuracy, view.count)}".strip()
+
+
+def against_pixels(knn: float | None, pixels: float | None, count: int) -> str:
     """Whether neighbours by features are right more often than those by pixels, as far as so many pictures tell."""
-    pixels, knn = found.pixels_accuracy, found.knn_accuracy
     if pixels is None or knn is None or not count:
         return ""
     low, high = wilson(round(knn * count), count)

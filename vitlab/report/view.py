@@ -28,6 +28,7 @@ def render(view: View) -> str:
         calibration=calibration.gather(view.calibration),
         mistakes=[mistakes.card(mistake) for mistake in view.mistakes],
         unlabelled=unlabelled,
+        probe=unlabelled_section.probed(view),
         shared=("explorer",),
         **inside(view.insight),
         **script("report", "explorer"),

@@ -104,7 +104,8 @@ def bring(
         return Transferred(keep(found, source, run), found.notes)
     experiment = override(first, list(settings))
     assert isinstance(experiment.model, ViT)
-    card = lab.load_data(experiment, data).card
+    prepared = lab.load_data(experiment, data)
+    card = prepared.card
     patch = getattr(experiment.model.tokens, "patch", None) if ("model", "tokens", "patch") in wanted else None
     fitted = fit(
         replace(found, model=replace(experiment.model, tokens=found.model.tokens)),
@@ -123,8 +124,8 @@ def bring(
         start.folder.mkdir()
         write_tensors(start.weights, fitted.tensors, {})
         run = lab.train(
-            replace(experiment, model=fitted.model), name=name, otherwise=title, start=start, runs=runs, data=data,
-            device=device, quiet=quiet, begun=begun,
+            replace(experiment, model=fitted.model), name=name, otherwise=title, start=start, runs=runs,
+            prepared=prepared, device=device, quiet=quiet, begun=begun,
         )  # fmt: skip
     return Transferred(run, notes)
 

@@ -17,11 +17,12 @@ from vitlab.errors import BadInput
 from vitlab.model import Shape, ViT
 from vitlab.model.layout import Grid, divide
 from vitlab.model.positions import Learned, Rotary
-from vitlab.model.tokens import ConvPatches, LinearPatches, ResizedPatches, resizing
+from vitlab.model.tokens import ConvPatches, ConvPool, ConvStem, HalvingStem, LinearPatches, ResizedPatches, resizing
 from vitlab.transfer.found import Found
 from vitlab.transfer.mapping import Tensors
 
 Road = Literal["resize", "adapt"]
+STEMS = ConvPool | ConvStem | HalvingStem
 FILTERS, POSITIONS = "tokens.embed.weight", "positions.table"
 
 
@@ -37,17 +38,14 @@ class Fitted:
 def fit(found: Found, shape: Shape, road: Road, patch: int | None = None) -> Fitted:
     """The found model for pictures of another shape, with patches of that side, or of one that keeps its grid."""
     model, tensors = found.model, dict(found.tensors)
-    notes: list[str] = []
     assert isinstance(model, ViT)
     if found.shape == shape and patch is None:
-        return Fitted(model, tensors, notes)
+        return Fitted(model, tensors, [])
+    if isinstance(model.tokens, STEMS):
+        return fit_stem(found, shape, road, patch)
     known, old = plain_patches(model, found.shape)
     filters = tensors[FILTERS].view(-1, found.shape.channels, known.patch, known.patch)
-    if shape.channels != found.shape.channels:
-        filters = of_channels(filters, shape.channels)
-        notes.append(
-            f"filters for {counted(found.shape.channels, 'channel')} made ones for {counted(shape.channels, 'channel')}"
-        )
+    filters, notes = for_channels(filters, shape.channels)
     if road == "resize" and patch is None:
         tokens = known if same_size(old, shape) else ResizedPatches(known.patch, (old.height, old.width))
         notes += [f"pictures are resized to {old.height}×{old.width}"] * isinstance(tokens, ResizedPatches)
@@ -65,6 +63,22 @@ def fit(found: Found, shape: Shape, road: Road, patch: int | None = None) -> Fit
     return checked(Fitted(replace(model, tokens=tokens), tensors, notes), shape)
 
 
+def fit_stem(found: Found, shape: Shape, road: Road, patch: int | None) -> Fitted:
+    """Convolutions see pictures of any size as they are: the channels of the first and the positions alone change."""
+    model, tensors = found.model, dict(found.tensors)
+    assert isinstance(model, ViT)
+    assert isinstance(model.tokens, STEMS)
+    kind, side = model.tokens.kind, model.tokens.patch
+    if patch not in (None, side) or (road == "resize" and not same_size(found.shape, shape)):
+        raise BadInput(
+            f"tokens {kind} see pictures of any size by patches of {side}: leave out patch, and use --road adapt"
+        )
+    first = min(name for name in tensors if name.startswith("tokens.see.") and name.endswith("weight"))
+    tensors[first], notes = for_channels(tensors[first], shape.channels)
+    notes += carry_positions(tensors, model, divide(found.shape, side), divide(shape, side))
+    return checked(Fitted(model, tensors, notes), shape)
+
+
 def plain_patches(model: ViT, shape: Shape) -> tuple[ConvPatches, Shape]:
     """A tokenizer of one filter per feature, and the pictures that it cuts up."""
     tokens = model.tokens
@@ -73,8 +87,8 @@ def plain_patches(model: ViT, shape: Shape) -> tuple[ConvPatches, Shape]:
     if isinstance(tokens, ResizedPatches):
         return ConvPatches(tokens.patch), Shape(shape.channels, *tokens.size)
     raise BadInput(
-        f"tokens {tokens.kind} cannot be carried over to pictures of another shape: only conv-patches, linear-patches "
-        "and resized-patches can"
+        f"tokens {tokens.kind} cannot be carried over to pictures of another shape: only conv-patches, linear-patches, "
+        "resized-patches and stems of convolutions can"
     )
 
 
@@ -88,6 +102,16 @@ def nearest(grid: Grid, shape: Shape) -> int:
         side for side in range(min(shape.height, shape.width), 0, -1) if not (shape.height % side or shape.width % side)
     ]
     return min(sides, key=lambda side: abs(math.log(divide(shape, side).tokens / grid.tokens)))
+
+
+def for_channels(filters: Tensor, wanted: int) -> tuple[Tensor, list[str]]:
+    """Filters for another number of channels, with a note of it."""
+    given = filters.shape[1]
+    if given == wanted:
+        return filters, []
+    return of_channels(filters, wanted), [
+        f"filters for {counted(given, 'channel')} made ones for {counted(wanted, 'channel')}"
+    ]
 
 
 def of_channels(filters: Tensor, wanted: int) -> Tensor:

@@ -27,13 +27,18 @@ class Mapped:
     beside: list[str] = field(default_factory=list)
 
 
-def table(family: Family, depth: int) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every pair of names of layers and scales, block by block."""
+def table(family: Family, count: int) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every pair of names of layers and scales, number by number."""
     pairs = [(tuple(f"{name}.{kind}" for name in theirs), f"{ours}.{kind}") for theirs, ours in family.layers
              for kind in KINDS]  # fmt: skip
     for theirs, ours in (*pairs, *family.scales):
-        for i in range(depth) if "{i}" in ours else [0]:
+        for i in range(count) if "{i}" in ours else [0]:
             yield tuple(name.format(i=i) for name in theirs), ours.format(i=i)
+
+
+def reach(names: Iterable[str]) -> int:
+    """One more than the largest number in these names."""
+    return 1 + max((int(number) for name in names for number in re.findall(r"\.(\d+)\.", name)), default=-1)
 
 
 def present(names: Iterable[tuple[str, ...]], tensors: Mapping[str, Tensor]) -> list[str]:
@@ -46,7 +51,7 @@ def bring_in(family: Family, theirs: Mapping[str, Tensor], network: VisionTransf
     wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
     found: Tensors = {}
     used: set[str] = set()
-    for names, ours in table(family, len(network.blocks)):
+    for names, ours in table(family, reach(wanted)):
         if ours in wanted and all(name in theirs for name in names):
             found[ours] = joined(names, [theirs[name] for name in names])
             used |= {*names}
@@ -123,13 +128,11 @@ def spread(given: Tensor, layout: Layout, own: int) -> Tensor:
 
 def their_name(family: Family, ours: str) -> str:
     """What a weight of ours is called there, for a message."""
-    plain = re.sub(r"blocks\.\d+\.", "blocks.{i}.", ours)
-    number = re.search(r"blocks\.(\d+)\.", ours)
-    for names, own in table(family, int(number[1]) + 1 if number else 1):
+    for names, own in table(family, reach([ours])):
         if own == ours:
             return " + ".join(names)
     return {"extra": " + ".join(names[0] for names in family.tokens if names), "positions.table": family.positions}.get(
-        plain, ours
+        ours, ours
     )
 
 

@@ -7,7 +7,7 @@ Pairs = tuple[tuple[tuple[str, ...], str], ...]
 
 @dataclass(frozen=True)
 class Family:
-    """One way to name the weights of a Vision Transformer; {i} is the block's number."""
+    """One way to name the weights of a Vision Transformer; {i} is the number of the block, or of the convolution."""
 
     title: str
     prefixes: tuple[str, ...]  # that may stand before every name of the encoder
@@ -17,6 +17,7 @@ class Family:
     positions: str
     heads: tuple[str, ...]  # of the class token, of the distillation token
     beside: tuple[tuple[str, str], ...]  # beginnings of names that no answer depends on, and what they are
+    epsilon: float = 1e-6  # of the norms, where nothing says
 
 
 TIMM = Family(
@@ -109,4 +110,25 @@ GATED = replace(
         (("encoder.layer.{i}.mlp.weights_out",), "blocks.{i}.mlp.leave"),
         DINOV2.layers[-1],
     ),
+)
+
+CCT = Family(
+    title="the names of CCT as published, and of vit-pytorch's",
+    prefixes=("classifier.",),
+    layers=(
+        (("tokenizer.conv_layers.{i}.0",), "tokens.see.{i}"),
+        (("blocks.{i}.pre_norm",), "blocks.{i}.norm_attention"),
+        (("blocks.{i}.self_attn.qkv",), "blocks.{i}.attention.qkv"),
+        (("blocks.{i}.self_attn.proj",), "blocks.{i}.attention.out"),
+        (("blocks.{i}.norm1",), "blocks.{i}.norm_mlp"),
+        (("blocks.{i}.linear1",), "blocks.{i}.mlp.enter"),
+        (("blocks.{i}.linear2",), "blocks.{i}.mlp.leave"),
+        (("norm",), "norm"),
+    ),
+    scales=((("attention_pool.weight",), "head.ask"),),
+    tokens=((), (), ()),
+    positions="positional_emb",
+    heads=("fc",),
+    beside=(("attention_pool.bias", "a bias of all tokens alike, which the softmax over them takes away"),),
+    epsilon=1e-5,
 )

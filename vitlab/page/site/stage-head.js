@@ -8,6 +8,7 @@ import { make, percent } from "./words.js";
 
 const READ = {
   mean: "It averages all tokens and weighs the average for each class.",
+  "sequence-pool": "It averages all tokens, each as much as it has learned to, and weighs the average for each class.",
   "class-token": "It reads the class token alone and weighs it for each class.",
   "first-token": "It reads the first patch alone and weighs it for each class.",
 };

@@ -87,13 +87,13 @@ const STEPS = [
     at: ".stage-block", title: "A block adds to what is there",
     tell: (pane) => {
       const { model } = pane, token = pane.model.extra.length + patchOf(pane);
-      const after = model.norm === "after", n = (/** @type {Element} */ inner) => (after ? row("norm", "(", inner, ")") : inner);
-      const z = () => (model.norm === "before" ? row("norm", "(", "z", ")") : "z");
+      const normed = (/** @type {boolean} */ is, /** @type {Element | string} */ inner) => (is ? row("norm", "(", inner, ")") : inner);
+      const { norm } = model, after = norm === "after", before = norm === "before", between = norm === "between";
       const strengths = Array.from({ length: model.layers + 1 }, (_, step) => number(pane.norms(step)[token], 1));
       return [
         line(`What was gathered is added to the token, not put in its place; then a small network (MLP) works on each token${model.shift ? `, here with ${model.shift} numbers of each neighbour` : " alone"}, and is added too.`),
-        equation("z", "←", n(row("z", "+", "attention", "(", z(), ")"))),
-        equation("z", "←", n(row("z", "+", "MLP", "(", z(), ")"))),
+        equation("z", "←", normed(after || between, row("z", "+", "attention", "(", normed(before || between, "z"), ")"))),
+        equation("z", "←", normed(after, row("z", "+", "MLP", "(", normed(before, "z"), ")"))),
         line(`So the token in ${pane.name(patchOf(pane))} grows, from before the first block to after the last:`),
         equation("∥", "z", "∥", "=", ...strengths.flatMap((one, i) => (i ? [",", one] : [one]))),
       ];
