@@ -40,7 +40,8 @@ export class OnnxEngine {
     this.sessions = new Map();
     /** @type {Promise<any>} */
     this.turn = Promise.resolve(); // one question after another
-    this.facts = json("models.json");
+    /** @type {Map<string, Promise<Model>>} */
+    this.known = new Map();
     this.runtime = this.load();
   }
 
@@ -55,9 +56,15 @@ export class OnnxEngine {
     return json("first.json");
   }
 
-  /** @returns {Promise<{models: Model[], palettes: string[]}>} */
+  /** @returns {Promise<{models: Model[], palettes: string[], study: import("./engine.js").Study | null}>} */
   models() {
-    return this.facts;
+    return json("models.json");
+  }
+
+  /** @param {string} name @returns {Promise<Model>} */
+  model(name) {
+    if (!this.known.has(name)) this.known.set(name, json(`${name}.model.json`));
+    return /** @type {Promise<Model>} */ (this.known.get(name));
   }
 
   /** @param {string} name */
@@ -92,8 +99,7 @@ export class OnnxEngine {
 
   /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @returns {Promise<Answer>} */
   async answer(name, pixels, masked) {
-    const [ort, session, { models }] = await Promise.all([this.runtime, this.session(name), this.facts]);
-    const model = /** @type {Model} */ (models.find((/** @type {Model} */ one) => one.name === name));
+    const [ort, session, model] = await Promise.all([this.runtime, this.session(name), this.model(name)]);
     const started = performance.now(), k = model.classes.length;
     const run = (/** @type {number[]} */ without) =>
       session.run({ picture: new ort.Tensor("float32", normalised(model, pixels, without), [1, model.channels, model.height, model.width]) });
