@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from vitlab.model.blocks import BlockLayer, Stack
@@ -28,6 +29,7 @@ class Stream:
     tokens: list[Tensor]  # before the first block, and after each
     read: slice  # the tokens that what comes next looks at
     before: tuple["Stream", ...] = ()  # whose last tokens, one after another, are this one's patches
+    attention: list[Tensor] | None = None  # of each block, where it was followed by way of its maps
 
     def all(self) -> Iterator["Stream"]:
         """The streams that feed this one, then itself."""
@@ -42,7 +44,8 @@ class Stream:
             yield block, entered, left
 
     def maps(self) -> Maps:
-        return Maps(self.layout, [block.map(tokens, self.rotation) for block, tokens, _ in self.steps()])
+        found = self.attention or [block.map(tokens, self.rotation) for block, tokens, _ in self.steps()]
+        return Maps(self.layout, found)
 
 
 def follow(
@@ -53,9 +56,16 @@ def follow(
     *,
     read: slice,
     before: tuple[Stream, ...] = (),
+    by_map: bool = False,
 ) -> Stream:
-    """Send tokens through a stack, keeping them between its blocks."""
-    kept = [tokens]
+    """Send tokens through a stack, keeping them between its blocks; `by_map` mixes by the maps, and keeps them too."""
+    kept, maps = [tokens], []
     for block in blocks:
-        kept.append(block(kept[-1], rotation))
-    return Stream(layout, blocks, rotation, kept, read, before)
+        assert isinstance(block, BlockLayer)
+        if by_map:
+            weights = block.map(kept[-1], rotation)
+            if torch.is_grad_enabled() and not weights.requires_grad:
+                weights.requires_grad_()  # uniform weights follow from no token, yet the answer follows from them
+            maps.append(weights)
+        kept.append(block.through(kept[-1], maps[-1]) if by_map else block(kept[-1], rotation))
+    return Stream(layout, blocks, rotation, kept, read, before, maps if by_map else None)

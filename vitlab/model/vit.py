@@ -104,11 +104,12 @@ class VisionTransformer(nn.Module):
             tokens = torch.cat([self.extra.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], dim=1)
         return self.positions(tokens)
 
-    def trace(self, pictures: Tensor) -> Stream:
+    def trace(self, pictures: Tensor, by_map: bool = False) -> Stream:
         """The way of these pictures' tokens through the blocks, to look at."""
         if self.across == "batch":
             raise BadInput("this model attends across the batch, from picture to picture: no map lies on one picture")
-        return follow(self.layout, self.blocks, self.positions.rotation, self.embed(pictures), read=self.head.read)
+        tokens, rotation = self.embed(pictures), self.positions.rotation
+        return follow(self.layout, self.blocks, rotation, tokens, read=self.head.read, by_map=by_map)
 
     def finish(self, tokens: Tensor) -> Tensor:
         """Tokens (b, n, d) → logits (b, classes)."""

@@ -15,13 +15,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from vitlab.data import data_folder
 from vitlab.engine.storage import make_folder, write
 from vitlab.errors import BadInput
-from vitlab.export.onnx import in_onnx
-from vitlab.page.engine import Engine, Shown
+from vitlab.page.engine import Engine
+from vitlab.page.shown import as_onnx
 from vitlab.page.views import SITE, cell, confusion, first_view, palettes
 
 if TYPE_CHECKING:
@@ -60,7 +58,9 @@ class Site:
         points, within = len(self.studio.order) if self.studio else 0, len(self.of_study)
         if within == points:
             return ""
-        return f"{within} of {points} points have their models in the page; the others show their figures alone (--trials)"
+        return (
+            f"{within} of {points} points have their models in the page; the others show their figures alone (--trials)"
+        )
 
 
 def write_site(site: Site, out: Path, single: bool, data: Path | None) -> Path:
@@ -84,14 +84,13 @@ def site_files() -> dict[str, bytes]:
 
 
 def model_files(site: Site) -> dict[str, bytes]:
-    """What the server would answer, and each model as ONNX. Relevance needs gradients, which onnxruntime has not."""
+    """What the server would answer, and each model as ONNX."""
     opening, studio = site.opening, site.studio
     engines = list({engine.name: engine for engine in (*opening, *site.of_study)}.values())
-    facts = {engine.name: engine.facts | {"relevance": False} for engine in engines}
+    facts = {engine.name: engine.facts for engine in engines}
     opened = {"models": [facts[engine.name] for engine in opening], "palettes": palettes(),
               "study": studio and studio.facts(facts)}  # fmt: skip
-    first = json.loads(first_view(opening[0])) | {"model": facts[opening[0].name]}
-    files: dict[str, Any] = {"models.json": opened, "first.json": first}
+    files: dict[str, Any] = {"models.json": opened}
     for engine in engines:
         counts = confusion(engine)
         pairs = [(i, j) for i, row in enumerate(counts["counts"]) for j, count in enumerate(row) if count]
@@ -100,18 +99,8 @@ def model_files(site: Site) -> dict[str, bytes]:
                   f"{engine.name}.pictures.json": engine.pictures.coded(),
                   f"{engine.name}.confusion.json": counts | {"cells": cells}}  # fmt: skip
     written = {name: json.dumps(content).encode() for name, content in files.items()}
-    return written | {f"{engine.name}.onnx": onnx_of(engine) for engine in engines}
-
-
-def onnx_of(engine: Engine) -> bytes:
-    """picture (1, c, y, x), normalised → lens, attention, tokens, norms, as the page wants them."""
-    shape = engine.network.shape
-    picture = torch.zeros(1, shape.channels, shape.height, shape.width)
-    with torch.no_grad():
-        program = torch.export.export(Shown(engine.network).eval(), (picture,), strict=False)
-        model = in_onnx(program, "picture", ["lens", "attention", "tokens", "norms"], extra="page")
-    written: bytes = model.SerializeToString()
-    return written
+    written["first.json"] = first_view(opening[0])
+    return written | {f"{engine.name}.onnx": as_onnx(engine.network) for engine in engines}
 
 
 def runtime(folder: Path) -> dict[str, bytes]:

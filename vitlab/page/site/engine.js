@@ -33,7 +33,6 @@
  * @property {number} tested
  * @property {number} parameters
  * @property {number} flops
- * @property {boolean} relevance whether its engine can tell it
  *
  * @typedef {object} Answer What a model did with a picture; each array is row after row.
  * @property {number[]} logits

@@ -153,7 +153,7 @@ async function answerAll() {
       await Promise.all(shown.map(({ pane }) => answer(pane, false)));
       if (!again) draw();
     }
-    if (!still) timer = setTimeout(addRelevance, PAUSE);
+    timer = setTimeout(addRelevance, PAUSE);
     say();
   } catch (problem) {
     complain(problem);
