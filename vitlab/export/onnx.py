@@ -17,6 +17,7 @@ from vitlab.look.tokens import extra_names
 
 OPSET = 20  # the first with Gelu; onnxruntime 1.17 and its build for browsers know it
 MOST = 2**31 - 1  # bytes that one file may have
+SMALL = 1024  # numbers
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,14 @@ def translate(form: Form) -> Any:
     return model
 
 
-def in_onnx(program: torch.export.ExportedProgram, given: str, names: list[str], extra: str = "export") -> Any:
-    """An exported program as ONNX, its weights folded, with nothing in it of the machine that made it."""
+def in_onnx(
+    program: torch.export.ExportedProgram, given: str, names: list[str], *, extra: str = "export", light: bool = False
+) -> Any:
+    """An exported program as ONNX, with nothing in it of the machine that made it.
+
+    What follows from weights alone is worked out here, once; `light` leaves that to whoever runs it where it is large,
+    which keeps a weight that is read in two ways from being written twice, and looks for nothing else to improve.
+    """
     _, optimizer = needed("onnx", "onnxscript.optimizer", extra=extra)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the translator says of its own parts
@@ -94,7 +101,11 @@ def in_onnx(program: torch.export.ExportedProgram, given: str, names: list[str],
             optimize=False,
         )  # fmt: skip
         assert made is not None
-        optimizer.optimize_ir(made.model, input_size_limit=MOST, output_size_limit=MOST)  # weights turned once, here
+        if light:
+            optimizer.fold_constants(made.model, input_size_limit=SMALL, output_size_limit=SMALL)
+            optimizer.remove_unused_nodes(made.model)
+        else:
+            optimizer.optimize_ir(made.model, input_size_limit=MOST, output_size_limit=MOST)
     model = made.model_proto
     graph = model.graph
     del graph.value_info[:]  # shapes in between, which follow

@@ -128,8 +128,9 @@ class Scale(nn.Module):
     def embed(self, pictures: Tensor) -> Tensor:
         return self.positions(self.tokens(pictures))
 
-    def trace(self, pictures: Tensor) -> Stream:
-        return follow(self.layout, self.blocks, self.positions.rotation, self.embed(pictures), read=slice(None))
+    def trace(self, pictures: Tensor, by_map: bool = False) -> Stream:
+        tokens, rotation = self.embed(pictures), self.positions.rotation
+        return follow(self.layout, self.blocks, rotation, tokens, read=slice(None), by_map=by_map)
 
 
 class MultiScaleTransformer(nn.Module):
@@ -154,11 +155,11 @@ class MultiScaleTransformer(nn.Module):
         """(b, c, y, x) → (b, d): what the logits are made of."""
         return self.join.features([scale(pictures) for scale in self.scales])
 
-    def trace(self, pictures: Tensor) -> Stream:
+    def trace(self, pictures: Tensor, by_map: bool = False) -> Stream:
         """The join's stream, fed by one for each scale, to look at."""
-        scales = tuple(scale.trace(pictures) for scale in self.scales if isinstance(scale, Scale))
-        tokens = self.join.enter([stream.tokens[-1] for stream in scales])
-        return follow(self.join.layout, self.join.blocks, None, tokens, read=self.join.head.read, before=scales)
+        scales = tuple(scale.trace(pictures, by_map) for scale in self.scales if isinstance(scale, Scale))
+        join, tokens = self.join, self.join.enter([stream.tokens[-1] for stream in scales])
+        return follow(join.layout, join.blocks, None, tokens, read=join.head.read, before=scales, by_map=by_map)
 
     def finish(self, tokens: Tensor) -> Tensor:
         """The join's last tokens (b, n, d) → logits (b, classes)."""

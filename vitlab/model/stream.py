@@ -35,6 +35,7 @@ class Stream:
     read: slice  # the tokens that what comes next looks at
     before: tuple["Stream", ...] = ()  # whose last tokens, one after another, are this one's patches
     weigh: Callable[[Tensor], Tensor] = evenly  # the last tokens in `read` (b, m, d) → how much each counts (b, m)
+    attention: list[Tensor] | None = None  # of each block, where it was followed by way of its maps
 
     def all(self) -> Iterator["Stream"]:
         """The streams that feed this one, then itself."""
@@ -62,7 +63,8 @@ class Stream:
         return rows
 
     def maps(self) -> Maps:
-        return Maps(self.layout, [block.map(tokens, self.rotation) for block, tokens, _ in self.steps()])
+        found = self.attention or [block.map(tokens, self.rotation) for block, tokens, _ in self.steps()]
+        return Maps(self.layout, found)
 
 
 def follow(
@@ -74,9 +76,16 @@ def follow(
     read: slice,
     before: tuple[Stream, ...] = (),
     weigh: Callable[[Tensor], Tensor] = evenly,
+    by_map: bool = False,
 ) -> Stream:
-    """Send tokens through a stack, keeping them between its blocks."""
-    kept = [tokens]
+    """Send tokens through a stack, keeping them between its blocks; `by_map` mixes by the maps, and keeps them too."""
+    kept, maps = [tokens], []
     for block in blocks:
-        kept.append(block(kept[-1], rotation))
-    return Stream(layout, blocks, rotation, kept, read, before, weigh)
+        assert isinstance(block, BlockLayer)
+        if by_map:
+            weights = block.map(kept[-1], rotation)
+            if torch.is_grad_enabled() and not weights.requires_grad:
+                weights.requires_grad_()  # uniform weights follow from no token, yet the answer follows from them
+            maps.append(weights)
+        kept.append(block.through(kept[-1], maps[-1]) if by_map else block(kept[-1], rotation))
+    return Stream(layout, blocks, rotation, kept, read, before, weigh, maps if by_map else None)

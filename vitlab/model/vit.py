@@ -104,13 +104,13 @@ class VisionTransformer(nn.Module):
             tokens = torch.cat([self.extra.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], dim=1)
         return self.positions(tokens)
 
-    def trace(self, pictures: Tensor) -> Stream:
+    def trace(self, pictures: Tensor, by_map: bool = False) -> Stream:
         """The way of these pictures' tokens through the blocks, to look at."""
         if self.across == "batch":
             raise BadInput("this model attends across the batch, from picture to picture: no map lies on one picture")
         tokens, rotation = self.embed(pictures), self.positions.rotation
         weigh = self.weigh if isinstance(self.head, PoolReader) else evenly
-        return follow(self.layout, self.blocks, rotation, tokens, read=self.head.read, weigh=weigh)
+        return follow(self.layout, self.blocks, rotation, tokens, read=self.head.read, weigh=weigh, by_map=by_map)
 
     def weigh(self, read: Tensor) -> Tensor:
         """The last tokens that are read (b, m, d) → how much each counts (b, m), where these weigh differently."""

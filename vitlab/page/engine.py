@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitlab import lab
 from vitlab.data import Part
@@ -17,12 +17,12 @@ from vitlab.engine.cost import flops
 from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput
-from vitlab.look.inside import inside
 from vitlab.look.tokens import describe_looking, extra_names
 from vitlab.model import VisionTransformer
 from vitlab.model.layout import Grid
 from vitlab.model.stream import evenly
 from vitlab.page.pictures import Pictures, pictures_of
+from vitlab.page.shown import Shown
 
 MOST = 2_000_000  # numbers in the maps of one picture: what a browser takes in at every stroke
 
@@ -64,7 +64,7 @@ class Engine:
             "accuracy": result["test_accuracy"] if result["count"] else None, "low": result["low"],
             "high": result["high"], "tested": result["count"],
             "parameters": sum(p.numel() for p in self.network.parameters()),
-            "flops": flops(self.network), "relevance": True,
+            "flops": flops(self.network),
         }  # fmt: skip
 
     @property
@@ -118,33 +118,14 @@ class Engine:
         started = time.perf_counter()
         whole = self.normalised(pixels[None])
         picture = self.without(whole, masked)
-        with torch.inference_mode():
-            parts = Shown(self.network)(picture)
-            found = {
-                "logits": parts["lens"][-1].tolist(),
-                "unmasked": self.network.logits(whole)[0].tolist() if masked else None,
-                **{name: numbers(values) for name, values in parts.items()},
-            }
-        row = numbers(inside(self.network, picture).streams[0].relevance) if relevance else None
-        return found | {"relevance": row, "milliseconds": round(1000 * (time.perf_counter() - started), 2)}
-
-
-class Shown(nn.Module):
-    """What the page shows of one picture: the same here and in the browser."""
-
-    def __init__(self, network: VisionTransformer):
-        super().__init__()
-        self.network = network
-
-    def forward(self, picture: Tensor) -> dict[str, Tensor]:
-        """(1, c, y, x) → lens (l + 1, classes), attention (l, h, n, n), tokens (n, d) that enter, norms (l + 1, n)."""
-        stream = self.network.trace(picture)
+        with torch.no_grad():
+            unmasked = self.network.logits(whole)[0].tolist() if masked else None
+        parts = Shown(self.network, relevance)(picture)
         return {
-            "lens": torch.cat(self.network.lens(stream)),
-            "attention": torch.cat(stream.maps().layers),
-            "tokens": stream.tokens[0][0],
-            "norms": torch.stack([tokens[0].norm(dim=-1) for tokens in stream.tokens]),
-        }
+            "logits": parts["lens"][-1].tolist(), "unmasked": unmasked, "relevance": None,
+            **{name: numbers(values) for name, values in parts.items()},
+            "milliseconds": round(1000 * (time.perf_counter() - started), 2),
+        }  # fmt: skip
 
 
 def open_engine(run: Run, name: str, data: Path | None = None) -> Engine:

@@ -1,10 +1,11 @@
-"""The local server: the site's files, and an engine behind five addresses. Its OpenAPI text is /api/openapi.json."""
+"""The local server: the site's files, and an engine behind six addresses. Its OpenAPI text is /api/openapi.json."""
 
 import asyncio
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 from fastapi import FastAPI, Request, Response
@@ -19,8 +20,12 @@ from vitlab.page.border import Border
 from vitlab.page.engine import Engine
 from vitlab.page.views import SITE, cell, confusion, first_view, palettes
 
+if TYPE_CHECKING:
+    from vitlab.page.studio import Studio
+
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json",
          ".svg": "image/svg+xml"}  # fmt: skip
+KEPT = 8  # models of a study that stay open, of those that were asked for
 AT_ONCE = 2  # looks that are computed side by side; more would only wait for each other's cores
 
 
@@ -61,26 +66,47 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def application(engines: Sequence[Engine], host: str = "127.0.0.1") -> FastAPI:
+class Shelf:
+    """The models that can be asked: some are open, those of a study are opened when they are wanted."""
+
+    def __init__(self, engines: Sequence[Engine], studio: "Studio | None"):
+        self.open = list(engines) or ([studio.first()] if studio else [])
+        self.known = {engine.name: engine for engine in self.open}
+        self.trials = studio.runs if studio else {}
+        self.names = list(dict.fromkeys([*self.known, *self.trials]))
+        self.study = studio.facts(self.names) if studio else None
+        self.reopen = lru_cache(maxsize=KEPT)(studio.open) if studio else None
+        self.facts = [engine.facts for engine in self.open]  # read now: what is wrong is said in the terminal
+
+    def engine(self, name: str) -> Engine:
+        if name in self.known:
+            return self.known[name]
+        if self.reopen and name in self.trials:
+            return self.reopen(name)
+        known = shorten(", ".join(self.names), 200)
+        raise HTTPException(404, f"there is no model '{shorten(name)}': choose from {known}")
+
+
+def application(engines: Sequence[Engine], host: str = "127.0.0.1", studio: "Studio | None" = None) -> FastAPI:
     """The site and its engine, for requests that name `host` or this machine."""
     app = FastAPI(title="vitlab page", version="1", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
-    known = {engine.name: engine for engine in engines}
-    facts = [engine.facts for engine in engines]  # read now: what is wrong with a run is said in the terminal
+    shelf = Shelf(engines, studio)
+    first, engine_of = shelf.open[0], shelf.engine
     files = {path.relative_to(SITE).as_posix(): path.read_bytes() for path in SITE.rglob("*") if path.suffix in TYPES}
-    files["first.json"] = files.get("first.json", b"") if stored_fits(engines, files) else first_view(engines[0])
-    Name = Annotated[str, Named(json_schema_extra={"enum": list(known)})]
+    files["first.json"] = files.get("first.json", b"") if stored_fits(first, files) else first_view(first)
+    Name = Annotated[str, Named(json_schema_extra={"enum": shelf.names})]
     turns = anyio.Semaphore(AT_ONCE)
     add_refusals(app)
 
-    def engine_of(name: str) -> Engine:
-        if name not in known:
-            raise HTTPException(404, f"there is no model '{shorten(name)}': choose from {', '.join(known)}")
-        return known[name]
-
     @app.get("/api/models")
     def models() -> dict[str, Any]:
-        """The models that can be asked, and the colours of their maps."""
-        return {"models": facts, "palettes": palettes()}
+        """The models that are open, the colours of their maps, and the study whose models can be asked for too."""
+        return {"models": shelf.facts, "palettes": palettes(), "study": shelf.study}
+
+    @app.get("/api/models/{name}", responses={404: REFUSALS[404], 422: REFUSALS[422]})
+    def model(name: Name) -> dict[str, Any]:
+        """A model, which is opened if it is not."""
+        return engine_of(name).facts
 
     @app.get("/api/models/{name}/pictures", responses={404: REFUSALS[404]})
     def pictures(name: Name) -> list[dict[str, Any]]:
@@ -118,9 +144,9 @@ def application(engines: Sequence[Engine], host: str = "127.0.0.1") -> FastAPI:
     return app
 
 
-def stored_fits(engines: Sequence[Engine], files: dict[str, bytes]) -> bool:
+def stored_fits(first: Engine, files: dict[str, bytes]) -> bool:
     """Whether the example that comes with the page is of the first model."""
-    return "first.json" in files and engines[0].run.shipped and engines[0].name == "mnist"
+    return "first.json" in files and first.run.shipped and first.name == "mnist"
 
 
 def add_refusals(app: FastAPI) -> None:

@@ -9,18 +9,21 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from vitlab.data import data_folder
 from vitlab.engine.storage import make_folder, write
 from vitlab.errors import BadInput
-from vitlab.export.onnx import in_onnx
-from vitlab.page.engine import Engine, Shown
+from vitlab.page.engine import Engine
+from vitlab.page.shown import as_onnx
 from vitlab.page.views import SITE, cell, confusion, first_view, palettes
+
+if TYPE_CHECKING:
+    from vitlab.page.studio import Studio
 
 RUNTIME = "onnxruntime-web@1.30.0"
 DIGEST = "q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="  # its SHA-512
@@ -30,12 +33,42 @@ POLICY = "default-src 'none'; style-src {own}; img-src blob: data: {own}; connec
 form-action 'none'; script-src {own} 'wasm-unsafe-eval'"
 
 
-def write_site(engines: Sequence[Engine], out: Path, single: bool, data: Path | None) -> Path:
+@dataclass(frozen=True, eq=False)
+class Site:
+    """What a page without a server shows: runs, and of a study at most so many points with their models."""
+
+    runs: Sequence[Engine]
+    studio: "Studio | None" = None
+    trials: int | None = None  # none: those that are recommended or on a front
+
+    @cached_property
+    def of_study(self) -> list[Engine]:
+        if self.studio is None:
+            return []
+        return list(self.studio.opened(self.studio.best if self.trials is None else self.studio.order[: self.trials]))
+
+    @property
+    def opening(self) -> list[Engine]:
+        """The models that the page opens with."""
+        return [*self.runs] or self.of_study[:1] or ([self.studio.first()] if self.studio else [])
+
+    @property
+    def left_out(self) -> str:
+        """What is not within, in a line; empty where all is."""
+        points, within = len(self.studio.order) if self.studio else 0, len(self.of_study)
+        if within == points:
+            return ""
+        return (
+            f"{within} of {points} points have their models in the page; the others show their figures alone (--trials)"
+        )
+
+
+def write_site(site: Site, out: Path, single: bool, data: Path | None) -> Path:
     """Write the page and its models; gives the file to open."""
     page = out if single and out.suffix == ".html" else out / "index.html"
     if page.exists() and "data-engine=" not in page.read_text(encoding="utf-8", errors="replace"):
         raise BadInput(f"{page} is there already, and is none of vitlab's pages: choose another --out")
-    files = site_files() | runtime(data_folder(data)) | model_files(engines)
+    files = site_files() | runtime(data_folder(data)) | model_files(site)
     if single:
         files = {page.name: in_one(files)}
     else:
@@ -50,30 +83,24 @@ def site_files() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in SITE.iterdir()}
 
 
-def model_files(engines: Sequence[Engine]) -> dict[str, bytes]:
-    """What the server would answer, and each model as ONNX. Relevance needs gradients, which onnxruntime has not."""
-    facts = [engine.facts | {"relevance": False} for engine in engines]
-    first = json.loads(first_view(engines[0])) | {"model": facts[0]}
-    files: dict[str, Any] = {"models.json": {"models": facts, "palettes": palettes()}, "first.json": first}
+def model_files(site: Site) -> dict[str, bytes]:
+    """What the server would answer, and each model as ONNX."""
+    opening, studio = site.opening, site.studio
+    engines = list({engine.name: engine for engine in (*opening, *site.of_study)}.values())
+    facts = {engine.name: engine.facts for engine in engines}
+    opened = {"models": [facts[engine.name] for engine in opening], "palettes": palettes(),
+              "study": studio and studio.facts(facts)}  # fmt: skip
+    files: dict[str, Any] = {"models.json": opened}
     for engine in engines:
         counts = confusion(engine)
         pairs = [(i, j) for i, row in enumerate(counts["counts"]) for j, count in enumerate(row) if count]
         cells = {f"{truth} {guess}": cell(engine, truth, guess)[:EACH] for truth, guess in pairs}
-        files |= {f"{engine.name}.pictures.json": engine.pictures.coded(),
+        files |= {f"{engine.name}.model.json": facts[engine.name],
+                  f"{engine.name}.pictures.json": engine.pictures.coded(),
                   f"{engine.name}.confusion.json": counts | {"cells": cells}}  # fmt: skip
     written = {name: json.dumps(content).encode() for name, content in files.items()}
-    return written | {f"{engine.name}.onnx": onnx_of(engine) for engine in engines}
-
-
-def onnx_of(engine: Engine) -> bytes:
-    """picture (1, c, y, x), normalised → lens, attention, tokens, norms, as the page wants them."""
-    shape = engine.network.shape
-    picture = torch.zeros(1, shape.channels, shape.height, shape.width)
-    with torch.no_grad():
-        program = torch.export.export(Shown(engine.network).eval(), (picture,), strict=False)
-        model = in_onnx(program, "picture", ["lens", "attention", "tokens", "norms"], extra="page")
-    written: bytes = model.SerializeToString()
-    return written
+    written["first.json"] = first_view(opening[0])
+    return written | {f"{engine.name}.onnx": as_onnx(engine.network) for engine in engines}
 
 
 def runtime(folder: Path) -> dict[str, bytes]:

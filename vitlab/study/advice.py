@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from vitlab.errors import BadInput
 from vitlab.report.comparison_cost import duration
 from vitlab.report.words import NARROW_SPACE, grouped, number
 from vitlab.study.results import Point, Results, pareto, slope
@@ -50,6 +51,11 @@ def advise(results: Results) -> Advice | None:
         on_front = [f"{each.name} ({percent(each.accuracy)}, {price(each)})" for each in pareto(results.points, *costs)]
         sentences.append(f"By all objectives, no other point beats these: {'; '.join(on_front)}.")
     return Advice(chosen, best, f"{seeded(results, chosen)} of held-out pictures, {price(chosen)}.", tuple(sentences))
+
+
+def unready(name: str) -> BadInput:
+    """Why there is no recommendation."""
+    return BadInput(f"no trial of {name} is complete yet: go on with 'vitlab study work {name}'")
 
 
 def for_less(results: Results, chosen: Point) -> list[str]:

@@ -161,10 +161,10 @@ def best(name: Positional[str], /, *, storage: URL = None, runs: Path = Path("ru
         runs: Folder of the runs.
     """
     advice = recommend(find(name, storage, runs))
-    from vitlab.study.advice import CAVEAT, tested  # noqa: PLC0415 (as above)
+    from vitlab.study.advice import CAVEAT, tested, unready  # noqa: PLC0415 (as above)
 
     if advice is None:
-        raise BadInput(f"no trial of {name} is complete yet: go on with 'vitlab study work {name}'")
+        raise unready(name)
     out.print(CAVEAT, markup=False)
     out.print(tested(advice.chosen), markup=False)
     out.print(f"its run: {runs / name / advice.chosen.runs[0].folder}", markup=False)

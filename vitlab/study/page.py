@@ -8,7 +8,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from vitlab.errors import BadInput
 from vitlab.report import charts as lines
 from vitlab.report import words
 from vitlab.report.comparison_cost import duration
@@ -48,7 +47,7 @@ def render(kept: Kept, commands: Sequence[tuple[str, str]]) -> str:
     found = read_results(kept)
     advice = advising.advise(found)
     if advice is None:
-        raise BadInput(f"no trial of {kept.plan.name} is complete yet: go on with 'vitlab study work {kept.plan.name}'")
+        raise advising.unready(kept.plan.name)
     dimensions = [each for each in kept.plan.space if isinstance(each, Choices)]
     pairs = list(itertools.combinations(dimensions, 2))
     return fill(

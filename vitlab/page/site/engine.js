@@ -1,6 +1,6 @@
 // @ts-check
 // The engine: whoever answers what a model does with a picture. This one asks the local server; another with the same
-// four methods may answer in the browser itself.
+// methods may answer in the browser itself.
 
 /**
  * @typedef {object} Model What the page knows of a model before any picture.
@@ -33,7 +33,6 @@
  * @property {number} tested
  * @property {number} parameters
  * @property {number} flops
- * @property {boolean} relevance whether its engine can tell it
  *
  * @typedef {object} Answer What a model did with a picture; each array is row after row.
  * @property {number[]} logits
@@ -46,6 +45,21 @@
  * @property {number} milliseconds
  *
  * @typedef {{pixels: Uint8Array, label: number}} Picture
+ *
+ * @typedef {object} Point Settings of a study, and what they reach on held-out pictures.
+ * @property {string} name
+ * @property {{[name: string]: string}} settings
+ * @property {number} accuracy
+ * @property {number | null} margin
+ * @property {string} figure the accuracy in words
+ * @property {number} seconds of training
+ * @property {string} time the same in words
+ * @property {number} parameters
+ * @property {string[]} fronts the costs for which no other point beats it
+ * @property {boolean} chosen whether it is the recommended one
+ * @property {{seed: number, accuracy: number, model: string | null}[]} runs none where the model cannot be opened
+ *
+ * @typedef {{name: string, evidence: string, caveat: string, devices: string[], points: Point[]}} Study
  */
 
 /** @param {string} text @returns {Uint8Array} */
@@ -85,9 +99,14 @@ export class ServerEngine {
     return ask("first.json");
   }
 
-  /** @returns {Promise<{models: Model[], palettes: string[]}>} */
+  /** @returns {Promise<{models: Model[], palettes: string[], study: Study | null}>} */
   models() {
     return ask("api/models");
+  }
+
+  /** @param {string} name @returns {Promise<Model>} */
+  model(name) {
+    return ask(`api/models/${encodeURIComponent(name)}`);
   }
 
   /** @param {string} name @returns {Promise<Picture[]>} */

@@ -11,6 +11,7 @@ import { setPalettes } from "./maps.js";
 import { Pane } from "./pane.js";
 import { markPicture, showPictures } from "./pictures.js";
 import { Story } from "./story.js";
+import { showStudy } from "./studio.js";
 import { themeSwitch } from "./theme.js";
 import { tour } from "./tour.js";
 import { choose, figure, part, percent } from "./words.js";
@@ -33,6 +34,7 @@ const drawing = new Drawing(part("drawing"), drawn);
 /** @type {Promise<void> | null} */
 let asking = null;
 let again = false, timer = 0;
+let inStudy = (/** @type {string} */ _name) => {}; // tells the study which model is shown
 
 /** Show some models, each in a pane. @param {Model[]} chosen */
 function showModels(chosen) {
@@ -74,12 +76,19 @@ async function change(first, second) {
   const chosen = [first, second].filter(Boolean).map((name) => models.find((model) => model.name === name));
   const same = showModels(/** @type {Model[]} */ (chosen));
   showChoices();
+  inStudy(first);
   if (!same) {
     await loadPictures();
     choosePicture(0);
   }
   await ask();
   await loadConfusion();
+}
+
+/** A model of the study, which joins those that can be chosen. @param {string} name */
+async function openTrial(name) {
+  if (!models.some((model) => model.name === name)) models = [...models, await engine.model(name)];
+  await change(name, "");
 }
 
 async function loadConfusion() {
@@ -144,7 +153,7 @@ async function answerAll() {
       await Promise.all(shown.map(({ pane }) => answer(pane, false)));
       if (!again) draw();
     }
-    if (!still) timer = setTimeout(addRelevance, PAUSE);
+    timer = setTimeout(addRelevance, PAUSE);
     say();
   } catch (problem) {
     complain(problem);
@@ -241,8 +250,10 @@ async function start() {
   showOnBoard();
   document.documentElement.dataset.ready = "stored";
   performance.mark("stored");
-  ({ models } = await engine.models());
+  const known = await engine.models();
+  models = known.models;
   pane.model = models[0];
+  if (known.study) inStudy = showStudy(part("studio"), known.study, pane.model.name, openTrial);
   tour(() => shown[0].pane);
   if (models.length === 2 && fits(models[0], models[1]) && sameGrid(models[0], models[1])) showModels(models);
   showChoices();

@@ -40,7 +40,8 @@ export class OnnxEngine {
     this.sessions = new Map();
     /** @type {Promise<any>} */
     this.turn = Promise.resolve(); // one question after another
-    this.facts = json("models.json");
+    /** @type {Map<string, Promise<Model>>} */
+    this.known = new Map();
     this.runtime = this.load();
   }
 
@@ -55,9 +56,15 @@ export class OnnxEngine {
     return json("first.json");
   }
 
-  /** @returns {Promise<{models: Model[], palettes: string[]}>} */
+  /** @returns {Promise<{models: Model[], palettes: string[], study: import("./engine.js").Study | null}>} */
   models() {
-    return this.facts;
+    return json("models.json");
+  }
+
+  /** @param {string} name @returns {Promise<Model>} */
+  model(name) {
+    if (!this.known.has(name)) this.known.set(name, json(`${name}.model.json`));
+    return /** @type {Promise<Model>} */ (this.known.get(name));
   }
 
   /** @param {string} name */
@@ -83,23 +90,25 @@ export class OnnxEngine {
     return this.sessions.get(name);
   }
 
-  /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @returns {Promise<Answer>} */
-  look(name, pixels, masked) {
-    const answer = this.turn.then(() => this.answer(name, pixels, masked));
+  /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance @returns {Promise<Answer>} */
+  look(name, pixels, masked, relevance) {
+    const answer = this.turn.then(() => this.answer(name, pixels, masked, relevance));
     this.turn = answer.catch(() => {});
     return answer;
   }
 
-  /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @returns {Promise<Answer>} */
-  async answer(name, pixels, masked) {
-    const [ort, session, { models }] = await Promise.all([this.runtime, this.session(name), this.facts]);
-    const model = /** @type {Model} */ (models.find((/** @type {Model} */ one) => one.name === name));
+  /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance @returns {Promise<Answer>} */
+  async answer(name, pixels, masked, relevance) {
+    const [ort, session, model] = await Promise.all([this.runtime, this.session(name), this.model(name)]);
     const started = performance.now(), k = model.classes.length;
-    const run = (/** @type {number[]} */ without) =>
-      session.run({ picture: new ort.Tensor("float32", normalised(model, pixels, without), [1, model.channels, model.height, model.width]) });
-    const found = await run(masked), last = (/** @type {any} */ one) => Array.from(/** @type {Float32Array} */ (one.lens.data).slice(-k));
-    const unmasked = masked.length ? last(await run([])) : null;
+    const run = (/** @type {number[]} */ without, /** @type {boolean} */ wanted) => session.run({
+      picture: new ort.Tensor("float32", normalised(model, pixels, without), [1, model.channels, model.height, model.width]),
+      wanted: new ort.Tensor("bool", [wanted], []),
+    });
+    const found = await run(masked, relevance), last = (/** @type {any} */ one) => Array.from(/** @type {Float32Array} */ (one.lens.data).slice(-k));
+    const unmasked = masked.length ? last(await run([], false)) : null;
     const [lens, attention, tokens, norms] = ["lens", "attention", "tokens", "norms"].map((output) => found[output].data);
-    return { logits: last(found), unmasked, lens, attention, tokens, norms, relevance: null, milliseconds: performance.now() - started };
+    const row = relevance ? found.relevance.data : null;
+    return { logits: last(found), unmasked, lens, attention, tokens, norms, relevance: row, milliseconds: performance.now() - started };
   }
 }

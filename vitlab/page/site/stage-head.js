@@ -22,9 +22,8 @@ export class HeadStage {
     this.last = new PatchMap(model, "last layer's attention");
     this.rollout = new PatchMap(model, "rollout");
     this.relevance = new PatchMap(model, "relevance");
-    const maps = model.relevance ? [this.last, this.rollout, this.relevance] : [this.last, this.rollout];
-    row.append(...maps.map((map) => map.element));
-    this.note = make("p", "remark", `${model.relevance ? "Three" : "Two"} answers to where it looked: the last layer's attention; rollout, the attention of all layers multiplied${model.relevance ? "; relevance, what of it speaks for the class" : ""}. Click patches away to test which is right.`);
+    row.append(...[this.last, this.rollout, this.relevance].map((map) => map.element));
+    this.note = make("p", "remark", "Three answers to where it looked: the last layer's attention; rollout, the attention of all layers multiplied; relevance, what of it speaks for the class. Click patches away to test which is right.");
     this.verdict = make("p", "verdict");
     this.element.append(row, this.note, this.verdict);
   }

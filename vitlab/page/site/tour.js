@@ -128,10 +128,8 @@ const STEPS = [
     tell: (pane) => [
       line("Rollout multiplies the attention of all layers, from the last to the first."),
       equation("r", "←", "r", over(row("I", "+", sub("A", "mean")), 2)),
-      ...(pane.model.relevance ? [
-        line("Relevance keeps only what pushes the class's logit up."),
-        equation("r", "←", "r", row("(", "I", "+", sup(row("(", "∇A", "·", "A", ")"), "+"), ")")),
-      ] : []),
+      line("Relevance keeps only what pushes the class's logit up."),
+      equation("r", "←", "r", row("(", "I", "+", sup(row("(", "∇A", "·", "A", ")"), "+"), ")")),
       line(pane.masked.size && pane.answer?.unmasked
         ? `You took ${pane.masked.size} ${pane.masked.size === 1 ? "patch" : "patches"} away: see how the bars moved.`
         : "Click the brightest patches away on any map, and see whether the bars move. If they do not, the map was no guide."),
