@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from torture.__main__ import areas, main
+from torture.runner import areas, main
 
 PLANTED = """
 import time
