@@ -7,7 +7,7 @@ SETTINGS ?=
 # Of all that is installed only what is imported is compiled, once.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run page test lint suite types bench clean
+.PHONY: run page test lint suite torture types bench clean
 
 run: .venv/core
 	$(BIN)/vitlab train digits $(SETTINGS) --runs $(RUNS)
@@ -20,6 +20,12 @@ test: .venv/dev
 
 suite: .venv/dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+# Faults, load and bad input for so many minutes, and a table of what was lost; OUT=results/torture/full.json keeps it.
+MINUTES ?= 10
+SEED ?= 0
+torture: .venv/dev
+	PYTHONPATH=tests $(BIN)/python -m torture --minutes $(MINUTES) --seed $(SEED) $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
 
 lint: .venv/dev
 	$(BIN)/ruff check .
