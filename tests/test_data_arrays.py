@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitlab.data import Arrays, DataSet
+from vitlab.data import Arrays, DataSet, unpacking
 from vitlab.errors import BadInput
 
 NOWHERE = Path("nowhere")
@@ -178,3 +178,32 @@ def test_files_that_are_no_npz_are_refused(tmp_path: Path) -> None:
         Arrays().load(NOWHERE)
     with pytest.raises(BadInput, match="it needs x_train, y_train, x_test, y_test or"):
         load(tmp_path, something=LABELS)
+
+
+def header(shape: str, kind: str = "|u1") -> bytes:
+    """The beginning of an .npy file, whatever it says."""
+    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (header("(1000000, 1000, 1000)") + bytes(99), "shorter than its header says"),
+        (b"no array at all", "x_train is no array"),
+        (bytes(2 << 20), "unpacks to more than 100 times its own size"),
+    ],
+)
+def test_a_member_that_lies_about_its_size_is_refused(tmp_path: Path, monkeypatch, content: bytes, said: str) -> None:
+    monkeypatch.setattr(unpacking, "FREE", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "mine.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("x_train.npy" if content[:1] == b"\x93" else "x_train", content)
+    with pytest.raises(BadInput, match=said):
+        Arrays(str(tmp_path / "mine.npz")).load(NOWHERE)
+
+
+def test_names_that_are_no_text_are_refused_and_others_can_be_printed(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="names that are no text"):
+        load(tmp_path, **usual(), classes=np.array([0x7FFFFFFF] * 4, np.uint32).view("U1"))
+    found = load(tmp_path, **usual(), classes=np.array(["a\n", "\x1b[2J", "é", "d"]))
+    assert found.classes == (r"a\n", r"\x1b[2J", "é", "d")

@@ -2,11 +2,20 @@
 
 import io
 import json
+import resource
 
 import pytest
 from PIL import Image
 
-from vitlab.data.formats import IDX_MEMBERS, SHEET_MEMBERS, decode_batches, decode_binary, decode_idx, decode_sheets
+from vitlab.data.formats import (
+    IDX_MEMBERS,
+    SHEET_MEMBERS,
+    decode_batches,
+    decode_binary,
+    decode_idx,
+    decode_sheets,
+    read_batch,
+)
 from vitlab.errors import BadInput
 
 PICTURES = b"\0\0\x08\x03" + b"\0\0\0\x02" * 3 + bytes(8)
@@ -19,6 +28,8 @@ LABELS = b"\0\0\x08\x01\0\0\0\x02" + bytes(2)
         ((LABELS, LABELS, PICTURES, LABELS), "train-images-idx3-ubyte has 1 dimensions where 3 belong"),
         ((PICTURES, PICTURES, PICTURES, LABELS), "train-labels-idx1-ubyte has 3 dimensions where 1 belong"),
         ((PICTURES, b"\0\0\x08\x01\0\0\0\x01\0", PICTURES, LABELS), "2 pictures have 1 labels"),
+        ((PICTURES, LABELS, PICTURES, b"\0\0\x08\xff" + bytes(255 * 4)), "announces 255 dimensions"),
+        ((PICTURES, LABELS, PICTURES, b"\0\0\x08\x03" + bytes(4) + b"\xff" * 8), "or nothing in one"),
         ((PICTURES, LABELS, PICTURES, b"\0\0\x0d\x01\0\0\0\0"), "t10k-labels-idx1-ubyte is not an idx file"),
         (
             (PICTURES, LABELS, PICTURES[:-1], LABELS),
@@ -80,3 +91,10 @@ def test_sheets(name: str, content: bytes, message: str) -> None:
     assert decode_sheets(members)[1].labels.tolist() == [7]
     with pytest.raises(BadInput, match=message):
         decode_sheets(members | {name: content})
+
+
+def test_a_batch_that_announces_four_thousand_million_names_takes_no_memory_for_them() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(BadInput, match="holds a NoneType, not a dictionary"):
+        read_batch(b"\x80\x02Nr\xff\xff\xff\x7f.", "batch")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # KiB

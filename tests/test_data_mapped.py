@@ -2,7 +2,10 @@
 
 import ctypes
 import errno
+import hashlib
 import io
+import json
+import lzma
 import os
 import resource
 import shutil
@@ -21,10 +24,11 @@ import torch
 from conftest import refused
 from loops import check_resumed, small
 from PIL import Image
+from safetensors.torch import load, save
 from torch import Tensor
 
 import vitlab
-from vitlab.data import Folder, Part, hold_out, statistics, take
+from vitlab.data import Folder, Part, hold_out, statistics, take, unpacking
 from vitlab.data.mapped import open_mapped
 from vitlab.data.places import OnDisk
 from vitlab.data.prepared import fingerprint
@@ -66,8 +70,8 @@ def folder(path: Path, files: Files) -> Path:
     return path
 
 
-def zipped(path: Path, files: Files) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
+def zipped(path: Path, files: Files, way: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", way) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return path
@@ -224,6 +228,23 @@ def test_a_damaged_file_is_made_anew(pictures, tmp_path, harm) -> None:
     assert file.read_bytes() == whole
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("shape", [1, 2]), ("shape", "x"), ("classes", ["one"]), ("classes", None), ("notes", [1]), ("", {})],
+)
+def test_a_whole_file_of_another_make_is_made_anew(pictures, tmp_path, name, value) -> None:
+    Folder(str(pictures), memory=0).load(tmp_path)
+    (file,) = made(tmp_path)
+    whole = file.read_bytes()
+    length = int.from_bytes(whole[-8:], "big")
+    known = whole[-40 - length : -40]
+    header = json.loads(known[8 : 8 + int.from_bytes(known[:8], "little")])
+    facts = json.loads(header["__metadata__"]["vitlab"]) | {name: value}
+    known = save(load(known), {"vitlab": json.dumps(facts)} if name else {})
+    file.write_bytes(whole[: -40 - length] + known + hashlib.sha256(known).digest() + len(known).to_bytes(8, "big"))
+    assert open_mapped(file) is None
+
+
 def test_a_folder_that_changes_meanwhile_is_refused_and_leaves_nothing(pictures, tmp_path) -> None:
     source = Folder(str(pictures), memory=0)
     with pytest.raises(BadInput, match="shapes changed while it was read: try again"):
@@ -312,6 +333,18 @@ REFUSED: list[tuple[str, Callable[[Path], Path], str]] = [
     ("a.tar", raw(b"no archive"), "cannot be read as an archive: "),
     ("a.tar.gz", raw(b""), "cannot be read as an archive: "),
     ("a.tar.gz", cut, "cannot be read as an archive: "),
+    ("a.tar", raw(lzma.compress(bytes(10240))), "cannot be read as an archive: "),
+    (
+        "a.tgz",
+        lambda path: taped(path, {"a/1.png": bytes(2 << 20), "b/1.png": b""}),
+        "more than 100 times its own size",
+    ),
+    (
+        "a.zip",
+        lambda path: zipped(path, {"a/1.png": bytes(2 << 20)}, zipfile.ZIP_DEFLATED),
+        "more than 100 times its own size",
+    ),
+    ("a.zip", lambda path: zipped(path, noise(3), zipfile.ZIP_LZMA), "packed in a way that is not read"),
     ("a.rar", raw(b"Rar!"), "is no folder and no archive (.zip, .tar, .tar.gz, .tgz)"),
     ("a.zip", lambda path: zipped(path, {}), "a.zip is empty of class folders"),
     ("a.zip", lambda path: zipped(path, {"readme.md": b""}), "a.zip is empty of class folders"),
@@ -328,8 +361,14 @@ REFUSED: list[tuple[str, Callable[[Path], Path], str]] = [
 ]
 
 
+@pytest.fixture
+def little_room(monkeypatch) -> None:
+    monkeypatch.setattr(unpacking, "FREE", 1 << 20)
+
+
 @pytest.mark.parametrize("memory", [4, 0])
 @pytest.mark.parametrize(("name", "make", "said"), REFUSED)
+@pytest.mark.usefixtures("little_room")
 def test_archives_that_cannot_be_used_are_refused_in_one_line(tmp_path, name, make, said, memory) -> None:
     path = make(tmp_path / name)
     with pytest.raises(BadInput) as caught:

@@ -445,7 +445,9 @@ def test_none_of_what_must_be_one_is_refused(tiny, word: str) -> None:
 
 @pytest.mark.parametrize(
     "damaged", ["", "{", "[]", "null", "{}", '{"name": "r8-tiny", "small": true}',
-                '{"name": "r8-tiny", "small": true, "variants": [{"name": "plain"}]}'],
+                '{"name": "r8-tiny", "small": true, "variants": [{"name": "plain"}]}', "[" * 100_000,
+                '{"name": "r8-tiny", "small": true, "variants": [{"name": [], "group": {}, "settings": [], '
+                '"config": {}, "runs": 0, "together": 1, "device": "x", "date": "x", "versions": {}}]}'],
 )  # fmt: skip
 def test_a_damaged_record_is_refused_by_its_name_and_left_alone(tiny, damaged: str) -> None:
     path = Path("records/r8-tiny.json")

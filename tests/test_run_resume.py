@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import vitlab
 from vitlab import open_run
 from vitlab.engine import loop
-from vitlab.engine.run import claim_run
+from vitlab.engine.run import Run, claim_run
 from vitlab.engine.storage import read_tensors, write_tensors
 
 
@@ -243,3 +243,90 @@ def test_tensors_survive_storage(tmp_path):
     back, facts = read_tensors(tmp_path / "t.safetensors")
     assert facts == {"step": 3}
     assert all(torch.equal(back[name], tensor) and back[name].dtype == tensor.dtype for name, tensor in tensors.items())
+
+
+@pytest.fixture
+def damaged(trained, tmp_path):
+    """A copy of a finished run, one of whose files is replaced."""
+    folder = shutil.copytree(trained, tmp_path / "damaged")
+
+    def replace(name: str, content: object) -> Run:
+        (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        return Run(folder)
+
+    return replace
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "ask", "said"),
+    [
+        ("result.json", [], lambda run: run.result, "no JSON object"),
+        ("result.json", {"test_accuracy": "x"}, lambda run: run.result, "test_accuracy is no number"),
+        ("result.json", {"epochs": 10**400}, lambda run: run.result, "epochs is no number"),
+        ("result.json", {"count": -1}, lambda run: run.result, "count is -1"),
+        ("result.json", {}, lambda run: run.result["low"], "it lacks low"),
+        ("environment.json", {"device": 1}, lambda run: run.environment, "it lacks command"),
+        ("metrics.jsonl", '{"step": 1}\n[]\n', lambda run: run.metrics(), "line 2, is damaged: it is no JSON object"),
+        ("metrics.jsonl", '{"loss": 1}\n', lambda run: run.forget_after(0), "line 1, is damaged: it lacks step"),
+        ("calibration.json", {"temperature": 0}, lambda run: run.temperature, "should be above 0"),
+        ("calibration.json", {"temperature": [1]}, lambda run: run.temperature, "temperature must be a number"),
+        ("calibration.json", "[" * 100_000, lambda run: run.temperature, "nested too deeply"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named_in_one_line(damaged, name, content, ask, said):
+    with pytest.raises(vitlab.BadInput) as refusal:
+        ask(damaged(name, content))
+    assert said in str(refusal.value)
+    assert name in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"),
+    [
+        ({"logits": torch.zeros(3, 2)}, "it lacks 'labels'"),
+        ({"logits": torch.zeros(3), "labels": torch.zeros(3, dtype=torch.int64)}, r"logits \(3,\)"),
+        ({"logits": torch.zeros(3, 2), "labels": torch.zeros(2, dtype=torch.int64)}, r"labels \(2,\)"),
+        ({"logits": torch.zeros(3, 2), "labels": torch.arange(3)}, "labels from 0 to 2 for 2 classes"),
+    ],
+)
+def test_predictions_that_are_none_are_refused(tmp_path, tensors, said):
+    write_tensors(tmp_path / "predictions.safetensors", tensors, {})
+    with pytest.raises(vitlab.BadInput, match=said):
+        _ = Run(tmp_path).evaluation
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("experiment.json", "width", 10**9), ("experiment.json", "depth", 10**9), ("experiment.json", "mlp", 1e12),
+        ("data.json", "height", 10**9), ("data.json", "width", 0), ("data.json", "mean", []),
+        ("data.json", "classes", []), ("data.json", "classes", ["\x1b[2J", "b"]),
+    ],
+)  # fmt: skip
+def test_a_header_that_lies_takes_no_memory_and_no_time(damaged, trained, name, key, value):
+    def changed(content):
+        if isinstance(content, dict):
+            return {k: value if k == key else changed(v) for k, v in content.items()}
+        return content
+
+    run = damaged(name, changed(json.loads((trained / name).read_text())))
+    began = time.monotonic()
+    with pytest.raises(vitlab.BadInput):
+        run.model()
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("harm", ["facts", "step", "state", "shape", "words"])
+def test_a_checkpoint_of_another_run_is_refused(stopped, harm):
+    path = stopped / "checkpoint.safetensors"
+    tensors, facts = read_tensors(path)
+    state = next(name for name in tensors if name.endswith(".exp_avg"))
+    if harm == "state":
+        del tensors[state]
+    elif harm == "shape":
+        tensors[state] = torch.zeros(3, 3, 3)
+    write_tensors(
+        path, tensors, {"facts": {}, "step": facts | {"step": 10**6}, "words": {"step": "x"}}.get(harm, facts)
+    )
+    with pytest.raises(vitlab.BadInput, match="is no checkpoint of this run"):
+        start(stopped)

@@ -26,7 +26,7 @@ from vitlab.data.prepared import Card
 from vitlab.experiment import Experiment
 from vitlab.model import MultiScale, ViT
 from vitlab.model.tokens import SeveralScales
-from vitlab.settings import comments, from_json, override, to_json, walk
+from vitlab.settings import comments, from_json, override, parse_json, to_json, walk
 
 quickly = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -305,3 +305,9 @@ def test_a_number_too_large_for_a_float_is_refused() -> None:
 @pytest.mark.parametrize("given", [{"a\nb": 1}, {"x" * 10_000: 1}], ids=["two-lines", "long"])
 def test_a_refusal_stays_one_short_line_whatever_was_given(given: dict[str, int]) -> None:
     assert len(refusal(from_json, Experiment, to_json(Experiment()) | given)) < 1000
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, r'["\ud800"]', "", "nan,", b"\xff"])
+def test_text_that_is_no_json_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_json(text)

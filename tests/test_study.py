@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from vitlab.study.page import render
 from vitlab.study.plan import Plan, plan_of
 from vitlab.study.results import Point, Ran, Results, front, log_odds, read_results
 from vitlab.study.space import Choices, Range, read_space
-from vitlab.study.store import read_url
+from vitlab.study.store import open_study, read_url
 from vitlab.study.worker import Worker
 
 
@@ -299,6 +300,28 @@ def test_files_that_are_no_studies_are_refused(vitlab, tmp_path):
     vitlab("study", "create", "other", "--space", "width=8,16", *TINY, "--storage", "sqlite:///two.db")
     line = refused(vitlab("study", "work", "a", "--storage", "sqlite:///two.db", status=2))
     assert "there is no study a at sqlite:///two.db" in line
+
+
+@pytest.mark.parametrize("harm", ["page", "journal", "runs", "curve"])
+def test_a_damaged_storage_is_refused_at_once(vitlab, tmp_path, harm):
+    url = "journal:s.log" if harm == "journal" else "sqlite:///s.db"
+    vitlab("study", "create", "s", "--space", "width=8,16", *TINY, "--storage", url)
+    if harm == "journal":
+        path = tmp_path / "s.log"
+        path.write_bytes(b"[]\n" + path.read_bytes())
+    elif harm == "page":
+        path = tmp_path / "s.db"
+        path.write_bytes(b"\xff\xfe".join([path.read_bytes()[:5000], path.read_bytes()[5002:9000], bytes(9000)]))
+    else:
+        kept = open_study("s", read_url(f"sqlite:///{tmp_path}/s.db"))
+        ledger = Ledger(kept)
+        _, trial = ledger.take(ledger.slots())
+        ran = {"seed": 0, "accuracy": 0.5, "seconds": 1.0, "parameters": 9, "folder": "x", "device": "x"}
+        ran |= {"test_accuracy": None, "curve": [[1, 2]]} if harm == "curve" else {}
+        ledger.complete(trial._trial_id, [ran], [0.5])
+    began = time.monotonic()
+    assert "s." in refused(vitlab("study", "status", "s", "--storage", url, status=2))
+    assert time.monotonic() - began < 10
 
 
 def test_a_create_that_was_cut_short_can_be_done_again(vitlab, tmp_path):

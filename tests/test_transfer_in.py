@@ -274,3 +274,18 @@ def test_other_models_are_refused_by_their_names(tmp_path: Path) -> None:
         assert expected in refusal(find, str(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "vit", "hidden_act": "quick_gelu"}')
     assert "not quick_gelu" in refusal(find, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.zeros(1).expand(10**6, 10**6), torch.zeros(3, 3).to_sparse(), torch.zeros(9, 9, device="meta")]
+)
+def test_weights_that_are_no_numbers_of_their_own_are_refused(tensor: Tensor, tmp_path: Path) -> None:
+    torch.save({"norm.weight": tensor}, tmp_path / "x.pth")
+    assert "norm.weight is no plain tensor" in refusal(find, str(tmp_path / "x.pth"))
+
+
+@pytest.mark.parametrize("content", ["[]", '{"weight_map": {"a": "../x.bin"}}', '{"weight_map": []}'])
+def test_an_index_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "vit", "num_attention_heads": 2}')
+    (tmp_path / "pytorch_model.bin.index.json").write_text(content)
+    assert "is no index of weights" in refusal(find, str(tmp_path))

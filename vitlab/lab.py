@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vitlab.data import data_folder
 from vitlab.data.prepared import Card, Normalise, Prepared, move, prepare
+from vitlab.engine.building import build
 from vitlab.engine.evaluation import Evaluation, counted, evaluate_part
 from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.engine.progress import Progress
@@ -307,11 +308,7 @@ def check_that_it_builds(experiment: Experiment, card: Card, start: Run | None =
         )
     if isinstance(experiment.objective, Dino) and experiment.training.ema:
         raise BadInput("ema keeps a running mean of the weights, and dino's teacher is one already: use ema=0")
-    try:
-        network = experiment.model.build(Shape(card.channels, card.height, card.width), len(card.classes))
-    except (RuntimeError, MemoryError, OverflowError) as error:
-        reason = (str(error).splitlines() or ["out of memory"])[0]
-        raise BadInput(f"this model cannot be built here: {reason[:200]}") from None
+    network = build(experiment.model, Shape(card.channels, card.height, card.width), len(card.classes))
     if start is not None:
         take_start(network, read_tensors(start.weights)[0], start.weights)
     learner, training = experiment.objective.build(network), experiment.training

@@ -16,6 +16,16 @@ from vitlab.errors import BadInput, choose
 Settings = TypeVar("Settings")
 
 
+def parse_json(content: str | bytes) -> Any:
+    """What a JSON text says, or a ValueError: also for a nest too deep to be read, and for what is no Unicode."""
+    try:
+        found = json.loads(content)
+        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair could be written nowhere
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return found
+
+
 def to_json(settings: Any) -> Any:
     """Dataclasses become objects; a member of a union carries its kind."""
     if is_dataclass(settings):

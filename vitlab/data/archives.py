@@ -1,22 +1,22 @@
 """An archive of pictures, .zip or .tar: read from front to back, one file at a time, and never unpacked."""
 
 import hashlib
-import lzma
 import os
 import stat
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO
+from typing import IO, BinaryIO
 
 from vitlab.data.pictures import is_picture
+from vitlab.data.unpacking import Unpacked, check_unpacked
 from vitlab.data.words import natural, one_line, shown
 from vitlab.errors import BadInput
 
+PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 LARGEST = 2**28  # bytes of a file in it that is taken for a picture
 Parts = tuple[str, ...]  # cat/1.png as (cat, 1.png); the entry of a folder ends in an empty part
@@ -71,18 +71,27 @@ class Archive:
 
     def _zipped(self, read: bool) -> Iterator[tuple[str, IO[bytes] | None]]:
         with zipfile.ZipFile(self.path) as archive:
+            check_unpacked(self.path.stat().st_size, sum(entry.file_size for entry in archive.infolist()))
             for entry in archive.infolist():
                 if stat.S_ISLNK(entry.external_attr >> 16):
                     raise self._no_file(entry.filename)
+                if entry.compress_type not in PACKED:  # LZMA takes as much memory as a file says
+                    raise BadInput(f"{self} is packed in a way that is not read: pack it anew as a plain .zip")
                 yield entry.filename, archive.open(entry) if read and not entry.is_dir() else None
 
     def _taped(self, read: bool) -> Iterator[tuple[str, IO[bytes] | None]]:
-        with tarfile.open(self.path) as archive:
+        with open(self.path, "rb") as file, tarfile.open(fileobj=self._tape(file), mode="r:") as archive:
             while (entry := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined]  # or it would remember them all
                 if not (entry.isfile() or entry.isdir()):
                     raise self._no_file(entry.name)
                 yield entry.name + "/" * entry.isdir(), archive.extractfile(entry) if read else None
+
+    def _tape(self, file: BinaryIO) -> IO[bytes] | Unpacked:
+        """A tar as it is, or what is gzipped in it."""
+        gzipped = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        return Unpacked(file) if gzipped else file
 
     def _parts(self, name: str) -> Parts:
         path = PurePosixPath(name)
@@ -97,12 +106,9 @@ class Archive:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except BadInput:
-            raise
-        except (
-            zipfile.BadZipFile, tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError,
-            RuntimeError,  # a password is wanted, or the way it is packed is not known
-        ) as error:  # fmt: skip
+        except BadInput as error:
+            raise BadInput(f"{self}: {error}") if str(error).startswith("it ") else error from None
+        except Exception as error:  # a broken archive raises almost anything; so does one with a password
             raise BadInput(f"{self} cannot be read as an archive: {one_line(error)}") from None
 
 

@@ -1,5 +1,6 @@
 """Pictures and labels from a NumPy .npz file, never unpickled."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +12,11 @@ import torch
 
 from vitlab.data.dataset import DataSet, Part, split_test
 from vitlab.data.survey import Survey
-from vitlab.data.words import one_line
+from vitlab.data.unpacking import check_unpacked
+from vitlab.data.words import one_line, shown
 from vitlab.errors import BadInput
 
+MAGIC = b"\x93NUMPY"
 # Training pictures and labels, then those for testing: the usual names, MedMNIST's, and one part alone.
 FAMILIES = (
     ("x_train", "y_train", "x_test", "y_test"),
@@ -69,13 +72,37 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         with path.open("rb") as stream:
             file = np.load(stream, allow_pickle=False)
             if isinstance(file, np.lib.npyio.NpzFile):
-                return {name: file[name] for name in file.files}
+                check_sizes(file, path.stat().st_size)
+                found = {name: file[name] for name in file.files}
+                if odd := [name for name, array in found.items() if not isinstance(array, np.ndarray)]:
+                    raise BadInput(f"{shown(odd[0])} is no array")
+                return found
     except Exception as error:  # zipfile and NumPy raise almost anything on a broken file
         reason = one_line(error)
         if "allow_pickle" in reason:
             reason = "it holds pickled objects, which are never read"
         raise BadInput(f"{path} cannot be read as .npz: {reason}") from None
     raise BadInput(f"{path} is a single array: save pictures and labels together with numpy.savez")
+
+
+def check_sizes(file: np.lib.npyio.NpzFile, packed: int) -> None:
+    """Whether each array is as large as its header says, and all of them no more than such a file can hold."""
+    archive = file.zip
+    assert archive is not None
+    inside = archive.infolist()
+    check_unpacked(packed, sum(entry.file_size for entry in inside))
+    for entry in inside:
+        with archive.open(entry) as stream:
+            if stream.read(len(MAGIC)) != MAGIC:
+                continue
+        with archive.open(entry) as stream:
+            version = np.lib.format.read_magic(stream)
+            headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, _, kind = headers.get(version, np.lib.format.read_array_header_2_0)(stream)
+            if kind.hasobject:
+                continue  # refused by NumPy, in words of its own
+            if math.prod(shape) * kind.itemsize > entry.file_size:
+                raise BadInput(f"{shown(entry.filename)} is shorter than its header says")
 
 
 def _checked(arrays: Mapping[str, np.ndarray], pictures_name: str, labels_name: str, notes: list[str]) -> Part:
@@ -155,4 +182,8 @@ def _named(given: np.ndarray, train: Part, test: Part | None) -> tuple[str, ...]
     highest = max(int(part.labels.max()) for part in (train, test) if part is not None)
     if highest >= len(given):
         raise BadInput(f"label {highest} is out of range: classes names {len(given)}")
-    return tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in given)
+    try:
+        names = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in given]
+    except (ValueError, SystemError):  # what NumPy and Python say of numbers that are no letters
+        raise BadInput("classes holds names that are no text") from None
+    return tuple(shown(name) for name in names)

@@ -1,7 +1,6 @@
 """The published file formats of the named sets, from bytes to checked arrays: idx, CIFAR batches, PNG sheets."""
 
 import io
-import json
 import math
 import pickle
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from PIL import Image
 from vitlab.data.dataset import Part
 from vitlab.data.words import one_line
 from vitlab.errors import BadInput
+from vitlab.settings import parse_json
 
 Members = Mapping[str, bytes]  # file name → contents
 
@@ -37,6 +37,8 @@ def read_idx(data: bytes, name: str) -> np.ndarray:
     rank = data[3]
     start = 4 + 4 * rank
     sizes = [int.from_bytes(data[place : place + 4], "big") for place in range(4, start, 4)]
+    if not 1 <= rank <= 4 or 0 in sizes:
+        raise BadInput(f"{name} announces {rank} dimensions, or nothing in one: 1 to 4 belong there")
     if len(data) != start + math.prod(sizes):
         raise BadInput(f"{name} has {len(data)} bytes where its header announces {start + math.prod(sizes)}")
     return np.frombuffer(data, np.uint8, offset=start).reshape(sizes)
@@ -113,8 +115,11 @@ def _reconstruct(*_: object) -> _Array:
     return _Array()
 
 
-class _BatchReader(pickle.Unpickler):
-    """Admits the three names that the official batches hold, each replaced by a harmless stand-in."""
+class _BatchReader(pickle._Unpickler):
+    """Admits the three names that the official batches hold, each replaced by a harmless stand-in.
+
+    It is Python's reader in Python: the one in C makes room for as many things as a file says that it will name.
+    """
 
     ADMITTED = {  # noqa: RUF012 - never written to
         ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
@@ -153,7 +158,7 @@ def _sheet(data: bytes, name: str) -> np.ndarray:
 
 def _json(data: bytes, name: str) -> list:
     try:
-        labels = json.loads(data)
+        labels = parse_json(data)
     except ValueError:
         raise BadInput(f"{name} is not JSON") from None
     if not isinstance(labels, list):

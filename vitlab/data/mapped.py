@@ -16,12 +16,14 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from vitlab.data.rows import Rows, Stored
 from vitlab.data.words import shown
 from vitlab.errors import BadInput
+from vitlab.settings import from_json, parse_json
 
 TAIL = 32 + 8  # bytes of the digest and the length
 Shape = tuple[int, int, int, int]  # pictures, channels, height, width
@@ -113,16 +115,32 @@ def open_mapped(path: Path) -> Mapped | None:
         return None
     if not content or hashlib.sha256(content).digest() != digest:
         return None
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    facts = json.loads(header["__metadata__"]["vitlab"])
-    tensors, shape = load(content), tuple(facts["shape"])
-    if size_of(shape) != end - length:
+    try:
+        return understood(path, content, end - length)
+    except (SafetensorError, ValueError, TypeError, KeyError):  # of another make, though whole
         return None
+
+
+def understood(path: Path, content: bytes, size: int) -> Mapped:
+    """What is known of the pictures in the first bytes of a file; an error where it does not fit them."""
+    header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    facts = parse_json(header["__metadata__"]["vitlab"])
+    shape: Shape = from_json(tuple[int, ...], facts["shape"])
+    classes, notes = (from_json(tuple[str, ...], facts[name]) for name in ("classes", "notes"))
+    tensors, count = load(content), len(facts["shape"]) and shape[0]
+    index = Index(tensors["places"], tensors["labels"], tensors["tests"], classes, notes)
+    wanted = {
+        index.places: (torch.int64, index.places.shape[:1]), index.labels: (torch.int64, index.places.shape[:1]),
+        index.tests: (torch.bool, index.places.shape[:1]),
+        tensors["moments"]: (torch.float64, (count, 2, *shape[1:2])), tensors["digests"]: (torch.uint8, (count, 32)),
+    }  # fmt: skip
+    if size_of(shape) != size or any((each.dtype, each.shape) != kind for each, kind in wanted.items()):
+        raise ValueError
+    for numbers, most in ((index.places, count), (index.labels, len(classes))):
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < most:
+            raise ValueError
     # Read-only and shared: the system then asks for no memory to stand in for what is not read.
     pixels = np.asarray(np.memmap(path, np.uint8, "r", shape=shape))
-    index = Index(
-        tensors["places"], tensors["labels"], tensors["tests"], tuple(facts["classes"]), tuple(facts["notes"])
-    )
     return Mapped(Stored(pixels, tensors["moments"], tensors["digests"]), index)
 
 

@@ -1,6 +1,7 @@
 """A data set made ready for a run: split, limited, described by a card, and moved to the training device."""
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,8 @@ from vitlab.errors import BadInput
 
 Normalising = Literal["statistics", "half", "imagenet"]
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its red, green and blue
+
+MOST = 2**26  # numbers of one picture
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,17 @@ class Card:
     test: int
     fingerprint: str
     notes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        sides = (self.channels, self.height, self.width)
+        if min(sides) < 1 or math.prod(sides) > MOST:
+            raise BadInput(f"no pictures are {'×'.join(map(str, sides))}: each has 1 to {MOST:,} numbers")
+        if not len(self.mean) == len(self.deviation) == self.channels or not all(self.deviation):
+            raise BadInput(f"{self.channels} channels need a mean and a deviation each, and no deviation is 0")
+        if not self.classes or min(self.train, self.validation, self.test) < 0:
+            raise BadInput("a data set has a class or more, and 0 pictures or more for training, choices and testing")
+        if odd := [name for name in self.classes if not name.isprintable()]:
+            raise BadInput(f"a class is called {odd[0][:60]!r}, which cannot be printed")
 
     @property
     def labelled(self) -> bool:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,9 +18,12 @@ from torch import Tensor
 
 from vitlab.data.dataset import DataSet, Part
 from vitlab.data.formats import Members
-from vitlab.data.origins import LIMIT, Origin, Report
+from vitlab.data.origins import Origin, Report
+from vitlab.data.unpacking import Unpacked
 from vitlab.data.words import counted, one_line
 from vitlab.errors import BadInput
+
+LARGEST = 1 << 29  # bytes of all files of a set, unpacked; that of the largest is a third of it
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ def read_cache(published: Published, path: Path) -> tuple[Part, Part]:
         with safe_open(path, framework="pt") as file:
             expected = published.digest or (file.metadata() or {}).get("digest", "")
             train, test = (_cached_part(file.get_tensor, part) for part in ("train", "test"))
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, RuntimeError) as error:
         raise BadInput(f"{path} is damaged ({one_line(error)}): {advice}") from None
     fault = _fault(published, train, test)
     if fault or digest(train, test) != expected:
@@ -229,30 +233,41 @@ def member_file(folder: Path, name: str) -> Path | None:
 
 
 def _read_folder(folder: Path, layout: Form) -> Members:
-    members = {}
+    members: dict[str, bytes] = {}
     for name in layout.members:
         path = member_file(folder, name)
         if path is None:
             raise BadInput(f"{name} is missing")
         try:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-                members[name] = file.read(LIMIT)
+                members[name] = _read_some(file, members)
         except (OSError, EOFError, zlib.error) as error:
             raise BadInput(f"{path.name} cannot be read: {one_line(error)}") from None
     return members
+
+
+def _read_some(file: IO[bytes] | gzip.GzipFile, others: Members) -> bytes:
+    """All of a file, if it and the others together are no larger than any named set is."""
+    left = LARGEST - sum(map(len, others.values()))
+    content = file.read(left + 1)
+    if len(content) > left:
+        raise BadInput(f"the files hold more than {LARGEST / 1e6:.0f} MB, which is more than any named set")
+    return content
 
 
 def _read_archive(archive: Path, layout: Form) -> Members:
     """Read the members from a tar archive in one pass, without unpacking anything to disk."""
     found: dict[str, bytes] = {}
     try:
-        with tarfile.open(archive, "r:gz") as tar:
+        with open(archive, "rb") as packed, tarfile.open(fileobj=Unpacked(packed), mode="r:") as tar:
             for entry in tar:
                 name = os.path.basename(entry.name)
                 file = tar.extractfile(entry) if entry.isfile() and name in layout.members else None
-                if file is not None and entry.size < LIMIT:
-                    found[name] = file.read()
-    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
+                if file is not None:
+                    found[name] = _read_some(file, found)
+    except BadInput:
+        raise
+    except Exception as error:  # a broken archive raises almost anything
         raise BadInput(f"the archive cannot be read: {one_line(error)}") from None
     missing = [name for name in layout.members if name not in found]
     if missing:

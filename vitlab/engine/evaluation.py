@@ -75,6 +75,18 @@ class Evaluation:
         return [(float(confidence[g].mean()), float(right[g].mean()), int(g.sum())) for g in groups if g.any()]
 
 
+def checked(given: Evaluation) -> Evaluation:
+    """What was read from a file, if it is logits of pictures and their labels; a ValueError says what is wrong."""
+    logits, labels = given.logits, given.labels
+    if logits.ndim != 2 or not logits.shape[1] or not logits.is_floating_point():
+        raise ValueError(f"logits {tuple(logits.shape)} of {logits.dtype}")
+    if labels.dtype != torch.int64 or labels.shape != logits.shape[:1]:
+        raise ValueError(f"labels {tuple(labels.shape)} of {labels.dtype} for logits {tuple(logits.shape)}")
+    if len(labels) and not 0 <= labels.min() <= labels.max() < logits.shape[1]:
+        raise ValueError(f"labels from {labels.min()} to {labels.max()} for {logits.shape[1]} classes")
+    return given
+
+
 def wilson(correct: int, count: int, z: float = 1.959964) -> tuple[float, float]:
     """95 % interval of a share: (p + z²/2n ± z√(p(1−p)/n + z²/4n²)) / (1 + z²/n) (Wilson, 1927)."""
     if not count:

@@ -110,6 +110,11 @@ def adamw(groups: list[dict], learning_rate: float, beta2: float) -> torch.optim
     return torch.optim.AdamW(at_rate(groups, learning_rate), lr=learning_rate, betas=(0.9, beta2), fused=True)
 
 
+def remembered(optimiser: torch.optim.Optimizer) -> set[str]:
+    """What an optimiser keeps of each weight from step to step."""
+    return {"momentum_buffer"} if isinstance(optimiser, Orthogonal) else {"step", "exp_avg", "exp_avg_sq"}
+
+
 @dataclass(frozen=True)
 class Schedule:
     """η(t) = η · t/warm-up, then η · (1 + cos πu)/2 or η · (1 − u), u the share of the rest that is done."""

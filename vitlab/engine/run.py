@@ -18,12 +18,14 @@ import torch
 from torch import Tensor
 
 from vitlab.data.prepared import Card
-from vitlab.engine.evaluation import Evaluation
+from vitlab.engine.building import build
+from vitlab.engine.evaluation import Evaluation, checked
+from vitlab.engine.facts import Facts, described, figures, positive
 from vitlab.engine.storage import explain, read_json, read_tensors, write, write_json, write_tensors
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
 from vitlab.model import Network, Shape
-from vitlab.settings import from_json, to_json
+from vitlab.settings import from_json, parse_json, to_json
 
 ZOO = Path(__file__).parent.parent / "zoo"  # trained models that come with the package, each a run folder
 STARTS = ("vitlab", "vitlab/__main__.py")  # how the program's own path ends, as a script and as python -m vitlab
@@ -96,8 +98,9 @@ class Run:
         return from_json(Card, read_json(path), str(path))
 
     @property
-    def environment(self) -> dict[str, Any]:
-        return read_json(self.folder / "environment.json")
+    def environment(self) -> Facts:
+        path = self.folder / "environment.json"
+        return described(read_json(path), str(path))
 
     def begin(
         self,
@@ -122,10 +125,11 @@ class Run:
         write_json(self.folder / "data.json", to_json(card))
         write_json(self.folder / "experiment.json", to_json(experiment))  # last: a folder with it is a run
 
-    def build(self) -> Network:
-        """The run's model with its first weights."""
+    def build(self, weights: Mapping[str, Tensor] | None = None) -> Network:
+        """The run's model with its first weights; those that it is to take, if there are any, say how large it is."""
         card = self.card
-        network = self.experiment.model.build(Shape(card.channels, card.height, card.width), len(card.classes))
+        shape = Shape(card.channels, card.height, card.width)
+        network = build(self.experiment.model, shape, len(card.classes), weights)
         if self.start.exists():
             take_start(network, read_tensors(self.start)[0], self.start)
         return network
@@ -135,23 +139,26 @@ class Run:
         if not self.weights.exists():
             raise BadInput(f"{self.folder} has no weights yet: finish it with 'vitlab resume {self.folder}'")
         tensors, _ = read_tensors(self.weights)
-        network = self.build()
+        network = self.build(tensors)
         load_weights(network, tensors, self.weights)
         return network.eval()
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Facts]:
         """One mapping per finished epoch; a last line that a crash cut short is not one."""
         path = self.folder / "metrics.jsonl"
         if not path.exists():
             return []
-        lines = []
-        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        found = []
+        *whole, last = path.read_bytes().split(b"\n")
+        for number, line in enumerate([*whole, last] if last else whole, start=1):
             try:
-                lines.append(dict(json.loads(line)))
-            except (ValueError, TypeError):
-                if number <= path.read_bytes().count(b"\n"):
-                    raise BadInput(f"{path} is damaged: line {number} is not a JSON object") from None
-        return lines
+                content = parse_json(line)
+            except ValueError:
+                if number <= len(whole):
+                    raise BadInput(f"{path} is damaged: line {number} is not JSON") from None
+            else:
+                found.append(figures(content, f"{path}, line {number},"))
+        return found
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
         path = self.folder / "metrics.jsonl"
@@ -179,12 +186,19 @@ class Run:
     @property
     def evaluation(self) -> Evaluation:
         """The predictions on the test part, as the run left them."""
-        tensors, _ = read_tensors(self.folder / "predictions.safetensors")
-        return Evaluation(tensors["logits"], tensors["labels"])
+        path = self.folder / "predictions.safetensors"
+        tensors, _ = read_tensors(path)
+        try:
+            return checked(Evaluation(tensors["logits"], tensors["labels"]))
+        except KeyError as error:
+            raise BadInput(f"{path} is damaged: it lacks {error}") from None
+        except ValueError as error:
+            raise BadInput(f"{path} is damaged: {error}") from None
 
     @property
-    def result(self) -> dict[str, Any]:
-        return read_json(self.folder / "result.json")
+    def result(self) -> Facts:
+        path = self.folder / "result.json"
+        return figures(read_json(path), str(path))
 
     @property
     def calibration(self) -> Path:
@@ -194,7 +208,8 @@ class Run:
     @property
     def temperature(self) -> float:
         """What logits are divided by before they become probabilities; 1 until 'vitlab calibrate' has found another."""
-        return float(read_json(self.calibration)["temperature"]) if self.calibration.exists() else 1.0
+        path = self.calibration
+        return positive(read_json(path), str(path), "temperature") if path.exists() else 1.0
 
     @contextmanager
     def hold(self) -> Iterator[None]:

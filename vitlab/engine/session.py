@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitlab.engine.optimisers import trained
+from vitlab.engine.facts import figures
+from vitlab.engine.optimisers import remembered, trained
 from vitlab.engine.run import load_weights
-from vitlab.errors import BadInput
+from vitlab.errors import BadInput, shorten
 from vitlab.experiment import Experiment
 from vitlab.model import Network
 from vitlab.objectives import Learner
@@ -112,17 +113,30 @@ class Session:
         load_weights(self.learner, under("model", tensors), path)
         if self.average is not None:
             load_weights(self.average, under("average", tensors), path)
-        for i, optimiser in enumerate(self.optimisers):
-            state: dict[int, dict[str, Tensor]] = {}
-            for name, tensor in under(f"optimiser.{i}", tensors).items():
-                place, _, key = name.partition(".")
-                state.setdefault(int(place), {})[key] = tensor
-            optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
         try:
-            self.step, self.seconds = int(facts["step"]), float(facts["seconds"])
+            for i, optimiser in enumerate(self.optimisers):
+                self.restore_optimiser(optimiser, under(f"optimiser.{i}", tensors))
+            told = figures(facts, str(path))
+            self.step, self.seconds = told["step"], told["seconds"]
             self.totals.copy_(tensors["totals"])
-        except (KeyError, RuntimeError) as error:
-            raise BadInput(f"{path} is no checkpoint of this run: it lacks {error}") from None
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise BadInput(f"{path} is no checkpoint of this run: {shorten(str(error))} does not fit it") from None
+        if self.step > self.steps:
+            raise BadInput(f"{path} is no checkpoint of this run: it ends after {self.steps} steps, not {self.step}")
+
+    def restore_optimiser(self, optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+        """Of each weight that has moved: what this optimiser keeps of it, each a number, or as large as the weight."""
+        weights = dict(enumerate(weight for group in optimiser.param_groups for weight in group["params"]))
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            place, _, key = name.partition(".")
+            if tensor.ndim and tensor.shape != weights[int(place)].shape:
+                raise ValueError(name)
+            state.setdefault(int(place), {})[key] = tensor
+        for kept in state.values():
+            if kept.keys() != remembered(optimiser):
+                raise ValueError(", ".join(kept))
+        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,7 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from vitlab.errors import BadInput
+from vitlab.errors import BadInput, shorten
+from vitlab.settings import parse_json
 
 ON_DISK_TROUBLE = {
     errno.ENOSPC: "the disk is full",
@@ -65,11 +66,11 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise explain(error, f"cannot read {path}") from error
     except ValueError as error:
-        raise BadInput(f"{path} is damaged: not JSON ({error})") from None
+        raise BadInput(f"{path} is damaged: not JSON ({shorten(str(error), 160)})") from None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -88,11 +89,14 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except OSError as error:
         raise explain(error, f"cannot read {path}") from error
     except (SafetensorError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{path} is damaged or cut short: {str(error).splitlines()[0]}") from None
+        raise BadInput(f"{path} is damaged or cut short: {shorten(str(error), 160)}") from None
     text = header.get("vitlab", "")
     if header.get("checksum") != str(checksum(tensors, text)):
         raise BadInput(f"{path} is damaged: its checksum does not fit its content")
-    return tensors, json.loads(text)
+    try:
+        return tensors, dict(parse_json(text))
+    except (ValueError, TypeError):
+        raise BadInput(f"{path} is damaged: what it says of itself is no JSON object") from None
 
 
 def checksum(tensors: Mapping[str, Tensor], text: str) -> int:

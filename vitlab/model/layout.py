@@ -7,6 +7,9 @@ from torch import Tensor
 
 from vitlab.errors import BadInput
 
+MOST_TOKENS = 2**17  # eight times as many as were ever measured
+LARGEST_PATCH = 4096  # that is proposed
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -83,8 +86,15 @@ class Layout:
 def divide(shape: Shape, patch: int) -> Grid:
     """Cut a picture into square patches, or refuse with the sides that would fit."""
     if patch >= 1 and shape.height % patch == 0 and shape.width % patch == 0:
-        return Grid(shape.height // patch, shape.width // patch)
-    fits = [str(p) for p in range(1, min(shape.height, shape.width) + 1) if not (shape.height % p or shape.width % p)]
+        grid = Grid(shape.height // patch, shape.width // patch)
+        if grid.tokens > MOST_TOKENS:
+            raise BadInput(
+                f"pictures of {shape.height}×{shape.width} have {grid.tokens:,} patches of {patch}, which is more than "
+                f"{MOST_TOKENS:,}: use larger patches"
+            )
+        return grid
+    sides = range(1, min(shape.height, shape.width, LARGEST_PATCH) + 1)
+    fits = [str(p) for p in sides if not (shape.height % p or shape.width % p)]
     raise BadInput(
         f"patches of {patch} do not divide pictures of {shape.height}×{shape.width}: choose from {', '.join(fits)}"
     )

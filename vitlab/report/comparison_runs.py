@@ -12,6 +12,7 @@ import torch
 from vitlab.data.prepared import Card
 from vitlab.engine.cost import flops
 from vitlab.engine.evaluation import Evaluation
+from vitlab.engine.facts import Facts
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
@@ -65,7 +66,7 @@ class Compared:
         return self.run.evaluation
 
     @cached_property
-    def epochs(self) -> list[dict[str, Any]]:
+    def epochs(self) -> list[Facts]:
         return self.run.metrics()
 
     @cached_property

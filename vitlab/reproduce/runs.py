@@ -203,7 +203,7 @@ class Reproducer:
             kind = "small" if self.small else "full"
             raise BadInput(f"{path} is no record of the {kind} {name}: move it away, or choose another --records")
         old = record.get("variants")
-        if not isinstance(old, list) or not all(isinstance(each, dict) and each.keys() >= NEEDED for each in old):
+        if not isinstance(old, list) or not all(map(is_variant, old)):
             raise BadInput(f"{path} is damaged: move it away, and what is trained is recorded anew from its runs")
         return record
 
@@ -218,6 +218,17 @@ class Reproducer:
         """All records that are there, as one page beside them."""
         if any(self.records.glob("*.json")):
             write_page(reproductions(), self.records, self.page)
+
+
+def is_variant(kept: Any) -> bool:
+    """Whether a record's entry has all that is read of it."""
+    if not isinstance(kept, dict) or not kept.keys() >= NEEDED:
+        return False
+    words = (kept["name"], kept["group"], kept["device"], kept["date"])
+    runs = kept["runs"] if isinstance(kept["runs"], list) else [None]
+    return all(isinstance(word, str) for word in words) and all(
+        isinstance(run, dict) and all(type(run.get(key, 0)) in (int, float) for key in KEPT) for run in runs
+    )
 
 
 def slug(words: str) -> str:

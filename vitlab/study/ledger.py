@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from vitlab.study.plan import Task
 from vitlab.study.space import Choices, Dimension
-from vitlab.study.store import Kept, answered
+from vitlab.study.store import Kept, answered, readable
 
 TRIES = 5  # times that a trial may be lost with its worker before it is given up
 LIVE = (TrialState.WAITING, TrialState.RUNNING)
@@ -101,8 +101,9 @@ class Ledger:
 
     def slots(self) -> list[Slot]:
         attempts: dict[int, list[FrozenTrial]] = {}
-        for trial in answered(lambda: self.kept.study.get_trials(deepcopy=False)):
-            attempts.setdefault(trial.user_attrs.get("slot", -1), []).append(trial)
+        with readable(self.kept.place.shown):
+            for trial in answered(lambda: self.kept.study.get_trials(deepcopy=False), self.kept.place.shown):
+                attempts.setdefault(trial.user_attrs.get("slot", -1), []).append(trial)
         return [
             Slot(number, task, tuple(attempts.get(number, ()))) for number, task in enumerate(self.kept.plan.tasks())
         ]

@@ -7,11 +7,13 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from vitlab.errors import BadInput
 from vitlab.sample import Difference, student
+from vitlab.settings import from_json
 from vitlab.study.ledger import Ledger, Slot
 from vitlab.study.plan import Plan
 from vitlab.study.space import called
-from vitlab.study.store import Kept
+from vitlab.study.store import Kept, readable
 
 LEAST = 0.001  # a share of right or wrong answers below which log-odds say more than a few pictures can
 
@@ -142,15 +144,16 @@ def slope(share: float) -> float:
 def read_results(kept: Kept) -> Results:
     slots = Ledger(kept).slots()
     counts: dict[str, int] = {}
-    for slot in slots:
-        counts[slot.state] = counts.get(slot.state, 0) + 1
-    return Results(
-        kept.plan,
-        gather_points(slot for slot in slots if slot.state == "complete"),
-        gather_points(slot for slot in slots if slot.state == "pruned"),
-        tuple(dict.fromkeys((called(slot.point()), slot.why) for slot in slots if slot.state == "failed")),
-        counts,
-    )
+    with readable(kept.place.shown):
+        for slot in slots:
+            counts[slot.state] = counts.get(slot.state, 0) + 1
+        return Results(
+            kept.plan,
+            gather_points(slot for slot in slots if slot.state == "complete"),
+            gather_points(slot for slot in slots if slot.state == "pruned"),
+            tuple(dict.fromkeys((called(slot.point()), slot.why) for slot in slots if slot.state == "failed")),
+            counts,
+        )
 
 
 def gather_points(slots: Iterable[Slot]) -> tuple[Point, ...]:
@@ -165,8 +168,17 @@ def gather_points(slots: Iterable[Slot]) -> tuple[Point, ...]:
 
 
 def ran(kept: Mapping[str, Any]) -> Ran:
-    names = ("seed", "accuracy", "seconds", "parameters", "folder", "device", "test_accuracy")
-    return Ran(curve=tuple(tuple(line) for line in kept["curve"]), **{name: kept[name] for name in names})
+    """A run as the storage has it, where a number may have become another thing."""
+    kinds = {"seed": int, "accuracy": float, "seconds": float, "parameters": int, "folder": str, "device": str}
+    facts = {name: from_json(kind, kept[name], name) for name, kind in kinds.items()}
+    curve = [from_json(tuple[float, ...], line, "curve") for line in kept["curve"]]
+    tested = kept["test_accuracy"]
+    if any(len(line) != 3 for line in curve):
+        raise BadInput("a curve is lines of epoch, seconds and accuracy")
+    return Ran(
+        curve=tuple(curve), **facts,
+        test_accuracy=None if tested is None else from_json(float, tested, "test_accuracy"),
+    )  # fmt: skip
 
 
 def front(costs: Sequence[tuple[float, ...]]) -> list[int]:

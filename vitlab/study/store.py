@@ -2,8 +2,10 @@
 
 import fcntl
 import os
+import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -105,7 +107,7 @@ def connect(place: Place, create: bool) -> BaseStorage:
         raise BadInput("studies on PostgreSQL need its driver: pip install vitlab[study]") from None
     except OSError as error:
         raise explain(error, f"cannot use {place.shown}") from error
-    except (SQLAlchemyError, StorageInternalError, RuntimeError, ValueError, KeyError) as error:
+    except Exception as error:  # a journal is read here, and a damaged one raises almost anything
         raise BadInput(f"cannot use {place.shown}: {reason(error)}") from None
 
 
@@ -140,12 +142,37 @@ def take_turns(engine: sqlalchemy.Engine) -> None:
     sqlalchemy.event.listen(engine, "begin", begin)
 
 
-def reason(error: BaseException) -> str:
-    """The innermost cause of a storage's error, on one line."""
+def innermost(error: BaseException) -> BaseException:
     while (inner := getattr(error, "orig", None) or error.__cause__) is not None:
         error = inner
+    return error
+
+
+def reason(error: BaseException) -> str:
+    """The innermost cause of a storage's error, on one line."""
+    error = innermost(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return shorten(lines[0] if lines else type(error).__name__, 160)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether it is worth asking again: a server may come back, and a file be let go of; a damaged file stays so."""
+    error = innermost(error)
+    passing = any(word in str(error) for word in ("locked", "unable to open", "I/O"))
+    return passing or not isinstance(error, sqlite3.Error)
+
+
+@contextmanager
+def readable(shown: str) -> Iterator[None]:
+    """What is read here was written by a study, or the storage is damaged."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError, OSError):
+        raise
+    except BadInput as error:
+        raise error if shown in str(error) else BadInput(f"{shown} is damaged: {error}") from None
+    except Exception as error:  # Optuna trusts its storage, and raises almost anything where it is damaged
+        raise BadInput(f"{shown} is damaged, or of another version: {reason(error)}") from None
 
 
 def answered(ask: Callable[[], Answer], shown: str = "the study's storage") -> Answer:
@@ -157,6 +184,8 @@ def answered(ask: Callable[[], Answer], shown: str = "the study's storage") -> A
         except UpdateFinishedTrialError:
             raise
         except (SQLAlchemyError, StorageInternalError, OSError) as error:
+            if not may_pass(error):
+                raise BadInput(f"{shown} is damaged: {reason(error)}") from None
             if time.monotonic() + pause > until:
                 raise Unreachable(
                     f"{shown} does not answer ({reason(error)}); nothing is lost: go on with the same command"
@@ -203,7 +232,8 @@ def open_study(name: str, place: Place) -> Kept:
     absent = f"there is no study {name} at {place.shown}: make it by 'vitlab study create {name}'"
     try:
         number = storage.get_study_id_from_name(name)
-        given = storage.get_study_user_attrs(number).get(KEPT)
+        with readable(place.shown):
+            given = storage.get_study_user_attrs(number).get(KEPT)
     except KeyError:
         raise BadInput(absent) from None
     except (SQLAlchemyError, StorageInternalError, OSError) as error:
@@ -213,9 +243,13 @@ def open_study(name: str, place: Place) -> Kept:
         ) from None
     if given is None:
         raise BadInput(absent)
-    plan = plan_of(name, given)
     sampler = optuna.samplers.TPESampler(constant_liar=True)
-    study = optuna.load_study(study_name=name, storage=storage, sampler=sampler, pruner=pruner(plan))
+    try:
+        with readable(place.shown):
+            plan = plan_of(name, given)
+            study = optuna.load_study(study_name=name, storage=storage, sampler=sampler, pruner=pruner(plan))
+    except (SQLAlchemyError, StorageInternalError, OSError) as error:
+        raise BadInput(f"cannot use {place.shown}: {reason(error)}") from None
     return Kept(plan, place, storage, number, study)
 
 

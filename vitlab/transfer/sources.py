@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vitlab.data.words import shown
 from vitlab.engine.run import Run, open_run, zoo
 from vitlab.engine.storage import read_json, read_tensors
 from vitlab.errors import BadInput, choose, shorten
@@ -100,7 +101,7 @@ def facts_of(path: Path, title: str) -> Facts:
             size=(int(height), int(width)),
             activation=config["hidden_act"],
             normalise=normalise or ("half" if kind in HALVES else "imagenet"),
-            classes=tuple(str(labels[key]) for key in sorted(labels, key=int)),
+            classes=tuple(shown(str(labels[key])) for key in sorted(labels, key=int)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"{path} cannot be read as a configuration of {kind}: {shorten(str(error))}") from None
@@ -137,7 +138,7 @@ def facts_of_timm(name: str, arguments: dict[str, Any], config: dict[str, Any], 
         given = {key: config[key] for key in ("num_classes", "global_pool") if key in config} | arguments
         with torch.device("meta"):
             model = timm.create_model(name, pretrained=False, **given)
-        labels = tuple(map(str, config.get("label_names") or ()))
+        labels = tuple(shown(str(name)) for name in config.get("label_names") or ())
         about = dict(config.get("pretrained_cfg") or model.pretrained_cfg)
     except Exception as error:  # whatever timm raises for arguments that its model does not take
         raise BadInput(f"timm cannot build {name} as its config.json says: {shorten(str(error), 120)}") from None
