@@ -1,0 +1,78 @@
+"""Compare variants of a recipe on held-out pictures: python scripts/tune.py FILE [--minutes 8].
+
+FILE has a line `base | RECIPE [setting=value …]`, then one `NAME | [setting=value …]` a variant; they are trained one
+after another, and what each gets on the pictures held out is printed as it ends, as in results/tuning.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vitlab import Experiment, override, recipe
+from vitlab.engine.progress import Progress
+from vitlab.lab import find_device, load_data, train_in
+
+
+class Late(Exception):
+    """The time is over."""
+
+
+class Clock(Progress):
+    """Says nothing, and ends a training at the first measurement after the time is over."""
+
+    def __init__(self, end: float):
+        super().__init__(0, quiet=True)
+        self.end, self.seen = end, list[Mapping[str, Any]]()
+
+    def epoch(self, line: Mapping[str, Any]) -> None:
+        self.seen.append(line)
+        if time.monotonic() > self.end:
+            raise Late
+
+    def __str__(self) -> str:
+        held_out = [
+            f"{line['validation_accuracy']:.2%}/{line['validation_loss']:.4f}@{line['epoch']}" for line in self.seen
+        ]
+        last = self.seen[-1] if self.seen else {"loss": float("nan"), "images_per_second": 0}
+        return f"{' '.join(held_out)} training loss {last['loss']:.3f} | {last['images_per_second']:,.0f} pictures/s"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--data")
+    parser.add_argument("--device", default="auto")
+    given = parser.parse_args()
+    device, end = find_device(given.device), time.monotonic() + 60 * given.minutes
+    text = given.file.read_text(encoding="utf-8")
+    print(text, flush=True)
+    variants = read(text)
+    data = load_data(next(iter(variants.values())), given.data).on(device)
+    for name, experiment in variants.items():
+        clock, began = Clock(end), time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                run = train_in(Path(folder) / "run", experiment, data, device, progress=clock)
+                took = run.result
+        except Late:
+            print(f"[{time.monotonic() - began:6.1f}] {name}: {clock}, not finished", flush=True)
+            break
+        seconds = f"{took['train_seconds']:.1f} s + compile {took['compile_seconds']:.0f}"
+        print(
+            f"[{time.monotonic() - began:6.1f}] {name}: {clock}, {seconds}, {took['parameters']:,} weights", flush=True
+        )
+
+
+def read(text: str) -> dict[str, Experiment]:
+    """Each variant's name and settings."""
+    (_, base), *variants = [line.split("|", 1) for line in text.splitlines() if line.strip()]
+    common, *settings = base.split()
+    return {name.strip(): override(recipe(common), settings + own.split()) for name, own in variants}
+
+
+if __name__ == "__main__":
+    main()
