@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kinds import refusal
 
 from vitlab.data import Mnist, Part, Sample, Source, data_folder, hold_out, statistics, take
 from vitlab.data.dataset import DataSet, split_test
@@ -91,6 +92,22 @@ def test_split_test_notes_single_pictures_and_refuses_when_none_can_go() -> None
         split_test(numbered([0, 1]), 0.2, ("a", "b"))
     with pytest.raises(BadInput, match="between 0 and 1"):
         split_test(numbered([0, 0]), 0.0, ("a",))
+
+
+def test_some_classes_alone_are_numbered_anew_in_the_order_asked_for() -> None:
+    whole = Sample().load(Path())
+    some = prepare(Data(classes=("7", "3", "7"), validation=0.0), Path())
+    assert some.card.classes == ("7", "3")
+    for part, all_of_it in ((some.train, whole.train), (some.test, whole.test)):
+        labels = all_of_it.labels.numpy()
+        wanted = np.isin(labels, (7, 3))
+        assert np.array_equal(part.pictures.numpy(), all_of_it.pictures.numpy()[wanted])
+        assert np.array_equal(part.labels.numpy(), np.where(labels[wanted] == 3, 1, 0))
+    for classes, expected in (
+        (("7",), "to tell one class from another takes two"),
+        (("7", "x"), "no class called 'x'"),
+    ):
+        assert expected in refusal(prepare, Data(classes=classes), Path())
 
 
 def test_statistics_agree_with_numpy_in_float64() -> None:

@@ -278,10 +278,13 @@ def test_every_experiment_of_a_report_states_what_its_record_says(name):
         return
     record, plan = json.loads(path.read_text(encoding="utf-8")), recipes.reproductions()[name]
     check_stated(stated, record["variants"][0]["runs"])
-    settings = {(variant.group, variant.name): variant.settings for variant in plan.variants}
+    planned = {(variant.group, variant.name): variant for variant in plan.variants}
     for variant in record["variants"]:
-        wanted = override(recipes.recipe(name), list(settings[variant["group"], variant["name"]]))
-        assert from_json(Experiment, variant["config"]) == wanted, f"{variant['name']} is of another configuration"
+        wanted = planned[variant["group"], variant["name"]]
+        parts = [(variant, wanted.settings), *([(variant["first"], wanted.first)] if wanted.first else [])]
+        for part, settings in parts:
+            experiment = override(recipes.recipe(name), list(settings))
+            assert from_json(Experiment, part["config"]) == experiment, f"{wanted.name} is of another configuration"
         assert not record["small"]
 
 

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from vitlab import override, recipe, recipes
 from vitlab.data import Cifar10, Mnist, Sample
+from vitlab.engine.run import Run
 from vitlab.lab import evaluate
 from vitlab.model import Shape, VisionTransformer
 from vitlab.recipes import reproductions
-from vitlab.reproduce.runs import chosen, settings_of, slug
+from vitlab.reproduce.runs import chosen, first_of, settings_of, slug
 from vitlab.reproduce.workers import shared_gpu
 
 SHAPES = {Mnist: Shape(1, 28, 28), Sample: Shape(1, 28, 28), Cifar10: Shape(3, 32, 32)}
@@ -60,7 +61,9 @@ def test_every_variant_can_be_built_for_its_pictures_and_is_no_other(name: str, 
     plan, found = PLANS[name], set()
     for variant in plan.variants:
         experiment = override(recipe(name), settings_of(plan, variant, small))
-        found.add(experiment)
+        first = override(recipe(name), first_of(plan, variant, small)) if variant.first else None
+        found.add((experiment, first))
+        assert not small or first is None or isinstance(first.data.source, Sample)
         assert not small or isinstance(experiment.data.source, Sample), "small is for two cores and no download"
         shape = SHAPES[type(experiment.data.source)]
         with torch.device("meta"):
@@ -272,6 +275,12 @@ FILES = {
         "claims": "()",
         "small": "('epochs=2',)",
     },
+    "r9_carried": {
+        "changes": "[]",
+        "variants": "(Variant('plain'), Variant('carried', first=('patch=7',), small_first=('seed=7',)))",
+        "claims": "()",
+        "small": "('epochs=1',)",
+    },
     "r9_long": {
         "changes": "['checkpoint=1000']",
         "variants": "(Variant('one'),)",
@@ -360,6 +369,28 @@ def test_a_reproduction_leaves_a_record_a_page_and_ordinary_runs(tiny) -> None:
     for one in record["variants"]:
         assert f"{100 * one['runs'][0]['test_accuracy']:.2f}\N{NO-BREAK SPACE}%" in page
     assert "records/reports.md" in done.stdout
+
+
+def test_what_is_learned_first_is_carried_over(tiny) -> None:
+    done = tiny("r9-carried", "--small")
+    assert "3 runs to train on cpu, 1 at a time" in done.stdout
+    plain, carried = record_of("r9-carried")["variants"]
+    assert plain["config"] == carried["config"]
+    assert "first" not in plain
+    assert "same_as" not in carried, "the same settings, but from other weights on"
+    assert carried["first"]["settings"] == ["epochs=1", "patch=7", "seed=7"]
+    assert carried["first"]["run"]["seed"] == 7
+    folder = Path("runs/r9-carried")
+    first, start = load_file(folder / "first-patch-7/weights.safetensors"), Run(folder / "carried/seed-0").start
+    taken = load_file(start)
+    assert torch.equal(taken["blocks.0.mlp.enter.weight"], first["blocks.0.mlp.enter.weight"])
+    assert first["tokens.embed.weight"].shape[2:] == (7, 7)
+    assert taken["tokens.embed.weight"].shape[2:] == (14, 14)
+    assert not Run(folder / "plain/seed-0").start.exists()
+    before = files_of()
+    assert table_of(tiny("r9-carried", "--small")) == table_of(done)
+    assert files_of() == before
+    assert "first `epochs=1` `patch=7` `seed=7`" in Path("records/reports.md").read_text(encoding="utf-8")
 
 
 def test_called_again_it_trains_nothing_and_says_the_same(tiny) -> None:

@@ -24,10 +24,11 @@ from kinds import refusal
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from vitlab import override, recipe
 from vitlab.model.heads import ClassToken, Distilled, Mean, SequencePool
 from vitlab.model.positions import Learned, Sinusoidal1d
 from vitlab.model.tokens import ConvPool
-from vitlab.transfer.found import Found, network_of
+from vitlab.transfer.found import Facts, Found, network_of, recognise
 from vitlab.transfer.mapping import TOLERANCE
 from vitlab.transfer.sources import find
 
@@ -167,6 +168,13 @@ def test_ccts_answer_as_in_vit_pytorch(case: str, tmp_path: Path) -> None:
     published = {"cct-7/3x1": 3.76e6, "cct-2/3x2": 0.28e6, "cct-14/7x2": 22.36e6}
     weights = sum(weight.numel() for weight in network_of(found).parameters())
     assert weights == pytest.approx(published[case], rel=0.04), "as many weights as the paper says"
+
+
+def test_the_page_has_the_settings_of_a_cct() -> None:
+    page = (Path(__file__).parent.parent / "docs/transfer.md").read_text(encoding="utf-8")
+    name, *words = " ".join(page.split()).partition("for CIFAR-10: `vitlab train ")[2].partition("`")[0].split()
+    found = recognise(cct_model(CCTS["cct-7/3x1"][0], **CCTS["cct-7/3x1"][1]).state_dict(), Facts("cct"))
+    assert override(recipe(name), words).model == found.model
 
 
 def test_labels_and_normalisation_come_from_the_folder(tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
 """A data set: uint8 pictures and labels, the ways to split them, and their statistics."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vitlab.data.rows import Pictures, Rows
-from vitlab.errors import BadInput
+from vitlab.errors import BadInput, choose
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,23 @@ class DataSet:
     train: Part
     test: Part
     notes: tuple[str, ...] = ()  # for the user: "3 pictures skipped: a.png, ...", "resized to 32×32"
+
+
+def only(data: DataSet, classes: Sequence[str]) -> DataSet:
+    """The pictures of these classes alone, numbered anew in this order."""
+    wanted = [data.classes.index(choose(name, data.classes, "class")) for name in dict.fromkeys(classes)]
+    if len(wanted) < 2:
+        raise BadInput(f"to tell one class from another takes two: {data.classes[wanted[0]]} alone was asked for")
+    numbers = torch.full((len(data.classes),), -1)
+    numbers[wanted] = torch.arange(len(wanted))
+
+    def chosen(part: Part) -> Part:
+        found = part.pick((numbers[part.labels] >= 0).nonzero().flatten())
+        return Part(found.pictures, numbers[found.labels])
+
+    return replace(
+        data, classes=tuple(data.classes[label] for label in wanted), train=chosen(data.train), test=chosen(data.test)
+    )
 
 
 def hold_out(part: Part, fraction: float, seed: int = 0) -> tuple[Part, Part]:

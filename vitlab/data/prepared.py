@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor, device, tensor
 
 from vitlab.data import Sample, Source
-from vitlab.data.dataset import DataSet, Part, hold_out, statistics, take
+from vitlab.data.dataset import DataSet, Part, hold_out, only, statistics, take
 from vitlab.data.rows import Rows
 from vitlab.errors import BadInput
 
@@ -25,6 +25,7 @@ class Data:
 
     source: Source = field(default_factory=Sample)  # a known data set, or your own as folder:PATH or npz:PATH
     validation: float = 0.1  # share of the training part held out for choices; 0 trains on everything
+    classes: tuple[str, ...] = ()  # learn and test these classes alone, by their names; left out: all
     limit: int = 0  # learn from this many pictures only, drawn evenly over the classes; 0: all
     normalise: Normalising = "statistics"  # by the training part's mean and deviation, by ½ and ½, or by ImageNet's
 
@@ -82,6 +83,8 @@ def prepare(data: Data, folder: Path) -> Prepared:
     if data.limit < 0:
         raise BadInput(f"limit must be 0 or more, not {data.limit}")
     loaded = data.source.load(folder)
+    if data.classes:
+        loaded = only(loaded, data.classes)
     train, validation = hold_out(loaded.train, data.validation)
     if data.limit:
         train = take(train, data.limit)

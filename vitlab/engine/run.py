@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -247,6 +248,16 @@ def take_start(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Pa
             f"{path} does not fit this model: {', '.join(odd[:3])} {'are' if len(odd) > 1 else 'is'} of another"
         )
     network.load_state_dict({name: tensors[name] if name in wanted else own[name] for name in own})
+
+
+@contextmanager
+def holding(tensors: Mapping[str, Tensor], name: str) -> Iterator[Run]:
+    """A run of these weights alone, for another to start from."""
+    with TemporaryDirectory() as folder:
+        run = Run(Path(folder) / name)
+        run.folder.mkdir()
+        write_tensors(run.weights, dict(tensors), {})
+        yield run
 
 
 def zoo() -> list[str]:

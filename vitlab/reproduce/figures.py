@@ -18,6 +18,7 @@ class Row:
     base: str  # the first variant of its group, with which it is compared
     difference: Difference | None  # to the base; none for the base itself, nor while the base has not been run
     settings: tuple[str, ...]  # as they were given to the runs
+    first: tuple[str, ...]  # the same, for what was learned before
     parameters: int
     count: int  # test pictures
     epochs: int
@@ -62,6 +63,7 @@ def table(reproduction: Reproduction, record: Mapping[str, Any]) -> list[Row]:
                 base=base,
                 difference=difference(samples[key], against) if against and variant.name != base else None,
                 settings=tuple(entry["settings"]),
+                first=tuple(entry.get("first", {}).get("settings", ())),
                 parameters=runs[0]["parameters"],
                 count=runs[0]["count"],
                 epochs=runs[0]["epochs"],

@@ -17,7 +17,7 @@ from vitlab.reproduce.plan import Reproduction, Variant
 REPORTS = {
     "R0": "a ViT on MNIST, kinds of attention, several scales",
     "R1": "a shallow ViT on MNIST",
-    "R2": "a ViT on MNIST: width, patch size, depth, and what the report names as the way on",
+    "R2": "a ViT on MNIST: width, patch size, depth, pretrained weights, and what the report names as the way on",
     "R3": "one-head attention on a bag of patches",
     "R4": "a ViT on CIFAR-10",
 }
@@ -159,6 +159,8 @@ def _table(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         against = words.points(row.difference) if row.difference else ""
         settings = " ".join(f"`{setting}`" for setting in row.settings)
+        if row.first:
+            settings = f"{settings}<br>first {' '.join(f'`{setting}`' for setting in row.first)}".removeprefix("<br>")
         about = f"**{row.name}**" + f": {row.variant.words}" * bool(row.variant.words)
         cells = [f"{about}<br>{settings}" if settings else about]
         if reported:

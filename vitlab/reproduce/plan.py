@@ -15,8 +15,10 @@ class Variant:
     settings: tuple[str, ...] = ()
     words: str = ""  # what is changed, for a reader of the table
     reported: float | None = None  # test accuracy that the report gives, 0 … 1
+    first: tuple[str, ...] = ()  # changes for what is learned before, whose weights are then carried over
     group: str = ""  # variants are compared with the first of their group
     small: tuple[str, ...] = ()  # further changes of the small version
+    small_first: tuple[str, ...] = ()  # the same, for what is learned before
 
     @property
     def title(self) -> str:

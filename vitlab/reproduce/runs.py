@@ -44,6 +44,13 @@ def settings_of(plan: Reproduction, variant: Variant, small: bool) -> list[str]:
     return [*plan.small, *variant.settings, *variant.small] if small else list(variant.settings)
 
 
+def first_of(plan: Reproduction, variant: Variant, small: bool) -> list[str]:
+    """The changes that make what is learned before a variant; none where nothing is."""
+    if not variant.first:
+        return []
+    return [*plan.small, *variant.first, *variant.small_first] if small else list(variant.first)
+
+
 @dataclass(eq=False)
 class Job:
     """A variant to train: its experiment, and its run for each seed."""
@@ -53,6 +60,13 @@ class Job:
     settings: list[str]
     experiment: Experiment
     runs: list[Run]
+    first: Experiment | None = None  # what is learned before, and where
+    start: Run | None = None
+
+    @property
+    def key(self) -> tuple[Experiment, Experiment | None]:
+        """Jobs that share it give the same figures."""
+        return self.experiment, self.first
 
     @property
     def finished(self) -> bool:
@@ -64,8 +78,10 @@ class Job:
         return all(finished)
 
     def tasks(self, data: Path | None, device: str) -> list[Task]:
+        before = None if self.start is None else self.start.folder
         return [
-            Task(run.folder, replace(self.experiment, seed=seed), data, device) for seed, run in enumerate(self.runs)
+            Task(run.folder, replace(self.experiment, seed=seed), data, device, before)
+            for seed, run in enumerate(self.runs)
         ]
 
 
@@ -75,6 +91,11 @@ class Entry:
 
     experiment: Experiment
     facts: dict[str, Any]
+    first: Experiment | None = None
+
+    @property
+    def key(self) -> tuple[Experiment, Experiment | None]:
+        return self.experiment, self.first
 
 
 @dataclass
@@ -115,10 +136,15 @@ class Reproducer:
 
     def train(self, jobs: list[Job], where: torch.device) -> bool:
         """Train the different experiments among the jobs; those that are the same share their runs."""
-        same: dict[Experiment, list[Job]] = {}
+        same: dict[tuple[Experiment, Experiment | None], list[Job]] = {}
         for job in jobs:
             if not self.keep_if_trained(job):
-                same.setdefault(job.experiment, []).append(job)
+                same.setdefault(job.key, []).append(job)
+        firsts = {
+            job.start.folder: Task(job.start.folder, job.first, self.data, where.type)
+            for job, *_ in same.values()
+            if job.first is not None and job.start is not None and not job.start.finished
+        }
         tasks = [task for first, *_ in same.values() for task in first.tasks(self.data, where.type)]
         by_folder = {run.folder: twins for twins in same.values() for run in twins[0].runs}
 
@@ -131,9 +157,10 @@ class Reproducer:
         def go_on() -> bool:
             return self.minutes is None or time.monotonic() - self.began < 60 * self.minutes
 
-        if tasks:
-            runs = f"{len(tasks)} run{'s' * (len(tasks) > 1)}"
-            self.tell(f"{runs} to train on {where.type}, {self.at_once} at a time")
+        if count := len(tasks) + len(firsts):
+            self.tell(f"{count} run{'s' * (count > 1)} to train on {where.type}, {self.at_once} at a time")
+        if work_through(list(firsts.values()), self.at_once, lambda task: None, go_on):
+            return False
         return not work_through(tasks, self.at_once, done, go_on)
 
     def jobs(self, name: str) -> list[Job]:
@@ -144,13 +171,17 @@ class Reproducer:
             settings = settings_of(plan, variant, self.small)
             folder = self.runs / name / slug(variant.title)
             runs = [Run(folder / f"seed-{seed}") for seed in range(count)]
-            found.append(Job(name, variant, settings, override(written, settings), runs))
+            job = Job(name, variant, settings, override(written, settings), runs)
+            if before := first_of(plan, variant, self.small):
+                job.first = override(written, before)
+                job.start = Run(self.runs / name / slug(f"first {' '.join(variant.first)}"))
+            found.append(job)
         return found
 
     def is_kept(self, job: Job) -> bool:
         """Whether the record holds the variant with at least as many seeds."""
         old = self.entries[job.name].get((job.variant.group, job.variant.name))
-        return old is not None and old.experiment == job.experiment and len(old.facts["runs"]) >= len(job.runs)
+        return old is not None and old.key == job.key and len(old.facts["runs"]) >= len(job.runs)
 
     def keep_if_trained(self, job: Job) -> bool:
         """Put a variant into its record from its finished runs, or from those of a variant with the same settings."""
@@ -159,7 +190,7 @@ class Reproducer:
             return False
         plan, entries = reproductions()[job.name], self.entries[job.name]
         words = {"name": job.variant.name, "group": job.variant.group, "settings": job.settings}
-        entries[job.variant.group, job.variant.name] = Entry(job.experiment, words | facts)
+        entries[job.variant.group, job.variant.name] = Entry(job.experiment, words | facts, job.first)
         command = f"vitlab reproduce {job.name}" + (" --small" if self.small else "")
         order = [(variant.group, variant.name) for variant in plan.variants]
         variants = [entries[key].facts for key in order if key in entries]
@@ -175,13 +206,22 @@ class Reproducer:
             "together": self.at_once,
             "config": to_json(job.experiment),
             "runs": [run_entry(run) for run in job.runs],
+            **self.before(job),
         }
+
+    def before(self, job: Job) -> dict[str, Any]:
+        """What was learned first, where something was: its settings, and its figures on its own pictures."""
+        if job.first is None or job.start is None:
+            return {}
+        settings = first_of(reproductions()[job.name], job.variant, self.small)
+        figures = {key: job.start.result[key] for key in KEPT}
+        return {"first": {"settings": settings, "config": to_json(job.first), "run": figures}}
 
     def trained_before(self, job: Job) -> dict[str, Any] | None:
         """The figures of the same experiment under another name, in any record that is there."""
         for name, entries in self.entries.items():
             for old in entries.values():
-                if old.experiment == job.experiment and len(old.facts["runs"]) == len(job.runs):
+                if old.key == job.key and len(old.facts["runs"]) == len(job.runs):
                     facts = {key: old.facts[key] for key in old.facts if key not in ("name", "group", "settings")}
                     return {"same_as": f"{name}, {old.facts['name']}"} | facts
         return None
@@ -190,9 +230,12 @@ class Reproducer:
         """The variants that a record holds so far."""
         record = self.record(name)
         return {
-            (old["group"], old["name"]): Entry(from_json(Experiment, old["config"], str(self.path(name))), old)
+            (old["group"], old["name"]): Entry(
+                from_json(Experiment, old["config"], str(self.path(name))), old,
+                from_json(Experiment, old["first"]["config"], str(self.path(name))) if "first" in old else None,
+            )
             for old in (record["variants"] if record else [])
-        }
+        }  # fmt: skip
 
     def record(self, name: str) -> dict[str, Any] | None:
         path = self.path(name)

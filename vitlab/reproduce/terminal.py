@@ -18,7 +18,8 @@ def show_list(console: Console, plans: Mapping[str, Reproduction]) -> None:
         made.add_row(name, f"{plan.report}: {plan.title}", "", "", style="bold")
         for variant in plan.variants:
             reported = "" if variant.reported is None else words.percent(variant.reported)
-            made.add_row("", variant.title, reported, " ".join(variant.settings))
+            first = f"first {' '.join(variant.first)}" if variant.first else ""
+            made.add_row("", variant.title, reported, " ".join(variant.settings) + f"; {first}" * bool(first))
     console.print(made, markup=False)
     console.print(
         "Run one with 'vitlab reproduce NAME', a report's with 'vitlab reproduce r1', all with 'vitlab reproduce all'; "

@@ -11,27 +11,34 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 import torch
 
 from vitlab.data.prepared import Data, Prepared
+from vitlab.engine.run import Run, holding
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
 from vitlab.lab import load_data, train_in
+from vitlab.model import Shape, ViT
+from vitlab.model.tokens import ResizedPatches
+from vitlab.transfer.fit import fit
+from vitlab.transfer.sources import from_run
 
 MOST = 12  # processes on one GPU; past that, small models gain little and each holds a CUDA context
 
 
 @dataclass(frozen=True)
 class Task:
-    """One run: what to train, and where."""
+    """One run: what to train, where, and from which run's weights on."""
 
     folder: Path
     experiment: Experiment
     data: Path | None
     device: str
+    first: Path | None = None
 
 
 _pictures: dict[tuple[Data, Path | None, str], Prepared] = {}
@@ -42,7 +49,19 @@ def work(task: Task) -> None:
     device, key = torch.device(task.device), (task.experiment.data, task.data, task.device)
     if key not in _pictures:
         _pictures[key] = load_data(task.experiment, task.data).on(device)
-    train_in(task.folder, task.experiment, _pictures[key], device, quiet=True)
+    pictures, train = _pictures[key], partial(train_in, task.folder, task.experiment, quiet=True)
+    if task.first is None:
+        train(pictures, device)
+        return
+    card, model = pictures.card, task.experiment.model
+    assert isinstance(model, ViT)
+    shape, known = Shape(card.channels, card.height, card.width), from_run(Run(task.first))
+    if isinstance(model.tokens, ResizedPatches):
+        fitted = fit(known, shape, "resize")
+    else:
+        fitted = fit(known, shape, "adapt", getattr(model.tokens, "patch", None))
+    with holding(fitted.tensors, task.first.name) as start:
+        train(pictures, device, start=start)
 
 
 def work_through(

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from tyro.conf import Positional
@@ -13,7 +12,7 @@ from vitlab import lab
 from vitlab.data import NoPictures
 from vitlab.data.prepared import Card, Data, known
 from vitlab.engine.evaluation import Evaluation
-from vitlab.engine.run import Run, claim_run
+from vitlab.engine.run import Run, claim_run, holding
 from vitlab.engine.storage import write_json, write_tensors
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Training
@@ -119,10 +118,7 @@ def bring(
         if not quiet:
             announce(run)
 
-    with TemporaryDirectory() as folder:
-        start = Run(Path(folder) / title)
-        start.folder.mkdir()
-        write_tensors(start.weights, fitted.tensors, {})
+    with holding(fitted.tensors, title) as start:
         run = lab.train(
             replace(experiment, model=fitted.model), name=name, otherwise=title, start=start, runs=runs,
             prepared=prepared, device=device, quiet=quiet, begun=begun,
