@@ -146,7 +146,6 @@ class Study(Job):
     """The trials of a small study, by one worker."""
 
     storage: str = "sqlite:///study.db"
-    workers: int = 1
 
     def prepare(self, folder: Path) -> None:
         super().prepare(folder)
@@ -157,7 +156,7 @@ class Study(Job):
     def step(self, folder: Path) -> Step | None:
         if all(slot.settled is not None for slot in self.slots(folder)):
             return None
-        return words("study", "work", "s", "--storage", self.storage, "--workers", self.workers)
+        return words("study", "work", "s", "--storage", self.storage, "--workers", 1)
 
     def slots(self, folder: Path) -> list[Any]:
         return Ledger(open_study("s", read_url(self.storage.replace("study.", f"{folder}/study.")))).slots()
@@ -285,7 +284,6 @@ JOBS: tuple[Job, ...] = (
     Training("pretrain", ("pretrain", "dino", "digits")),
     Study("study work"),
     Study("study work", "journal:study.log"),
-    Study("study work", workers=2),
     Get("data get"),
     Page("export", ("export", "run0"), "model.onnx"),
     Page("export", ("export", "run0", "--to", "torch-export"), "model.pt2"),

@@ -40,6 +40,7 @@ def walk(module: str, seed: int, folder: Path, pipe: Connection) -> None:
     os.setsid()  # Ctrl-C is answered by the runner alone, which then asks for the end
     signal.signal(signal.SIGTERM, lambda kind, frame: sys.exit())
     torch.set_num_threads(1)
+    apart.PRELOADED.append("torture.warm")  # an area's processes are many, and forked from a server of its own
     steps = import_module(module).trials(seed, folder)
     pipe.send(READY)
     while True:

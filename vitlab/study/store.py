@@ -16,7 +16,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from vitlab.engine.storage import explain, make_folder
+from vitlab.engine.storage import ON_DISK_TROUBLE, explain, make_folder
 from vitlab.errors import BadInput, shorten
 from vitlab.study.plan import OBJECTIVES, Plan, plan_of
 
@@ -26,6 +26,7 @@ PATIENCE = 90.0  # seconds for which a storage that does not answer is asked aga
 KEPT = "vitlab"  # the study's attribute that holds its plan
 FORMS = "sqlite:///PATH, journal:PATH or postgresql://USER@HOST/DATABASE"
 Answer = TypeVar("Answer")
+OF_SQLITE = ("database or disk is full", "attempt to write a readonly database", "unable to open database file")
 
 
 class Unreachable(BadInput):
@@ -144,12 +145,18 @@ def reason(error: BaseException) -> str:
     """The innermost cause of a storage's error, on one line."""
     while (inner := getattr(error, "orig", None) or error.__cause__) is not None:
         error = inner
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    known = ON_DISK_TROUBLE.get(getattr(error, "errno", None) or 0)
+    lines = [known] if known else [line.strip() for line in str(error).splitlines() if line.strip()]
     return shorten(lines[0] if lines else type(error).__name__, 160)
 
 
+def is_ours(error: Exception) -> bool:
+    """Whether the trouble is this machine's, so that asking again does not help: a full disk, a closed folder …"""
+    return getattr(error, "errno", None) in ON_DISK_TROUBLE or reason(error) in OF_SQLITE
+
+
 def answered(ask: Callable[[], Answer], shown: str = "the study's storage") -> Answer:
-    """What the storage answers; one that does not is asked again for a while."""
+    """What the storage answers; one that does not is asked again for a while, unless the trouble is this machine's."""
     until, pause = time.monotonic() + PATIENCE, 0.25
     while True:
         try:
@@ -157,7 +164,7 @@ def answered(ask: Callable[[], Answer], shown: str = "the study's storage") -> A
         except UpdateFinishedTrialError:
             raise
         except (SQLAlchemyError, StorageInternalError, OSError) as error:
-            if time.monotonic() + pause > until:
+            if is_ours(error) or time.monotonic() + pause > until:
                 raise Unreachable(
                     f"{shown} does not answer ({reason(error)}); nothing is lost: go on with the same command"
                 ) from None
