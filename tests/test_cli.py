@@ -1,5 +1,6 @@
 """The command line as a person meets it: what it says, and how it refuses."""
 
+import errno
 import json
 
 import numpy as np
@@ -133,3 +134,11 @@ def test_data_list_names_every_set(say, tmp_path):
     _, printed, _ = say("data", "list", "--data", tmp_path)
     assert all(name in printed for name in ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100"))
     assert say("data", "check", "digits")[0] == 0
+
+
+def test_what_the_machine_lacks_is_said_in_one_line_wherever_it_is_met(vitlab, monkeypatch):
+    def lacking(words: list[str], alone: bool) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "/proc/cpuinfo")
+
+    monkeypatch.setattr(cli, "run_verb", lacking)
+    assert "cannot use /proc/cpuinfo: too many files are open" in refused(vitlab("settings", status=2))

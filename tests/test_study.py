@@ -1,6 +1,7 @@
 """Studies as a user runs them: spaces, the verbs from end to end, what is said, and what is refused."""
 
 import errno
+import fcntl
 import itertools
 import json
 import sqlite3
@@ -24,7 +25,7 @@ from vitlab.study.page import render
 from vitlab.study.plan import Plan, plan_of
 from vitlab.study.results import Point, Ran, Results, front, log_odds, read_results
 from vitlab.study.space import Choices, Range, read_space
-from vitlab.study.store import answered, read_url
+from vitlab.study.store import FileLock, answered, read_url
 from vitlab.study.worker import Worker
 
 
@@ -82,6 +83,14 @@ def test_trouble_of_this_machine_is_said_at_once(trouble, said):
 
     assert said in refusal(lambda: answered(ask))
     assert len(asked) == 1
+
+
+def test_a_journal_that_cannot_be_opened_leaves_no_lock(tmp_path):
+    lock = FileLock(tmp_path / "study.log")
+    with pytest.raises(FileNotFoundError):
+        lock.acquire()
+    with open(tmp_path / "study.log.lock") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_plan_survives_its_storage():

@@ -21,6 +21,7 @@ from vitlab.check.command import check
 from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.run import open_run, zoo
+from vitlab.engine.storage import ON_DISK_TROUBLE, explain
 from vitlab.engine.team import place
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
@@ -328,6 +329,12 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing more to say
+    except OSError as error:  # of a full disk, too few file handles and the like, wherever it is met
+        if error.errno not in ON_DISK_TROUBLE:
+            raise
+        what = f"cannot use {error.filename}" if error.filename else "cannot go on"
+        print(f"{speaker}: {explain(error, what)}", file=sys.stderr)
+        sys.exit(2)
 
 
 def run_verb(words: list[str], alone: bool) -> None:

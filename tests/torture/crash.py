@@ -17,7 +17,6 @@ from torture.jobs import JOBS, Broken, Job
 from torture.trouble import BEGUN, AtChange, InWrite, begin
 
 KINDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGXFSZ)
-LINKS = 4  # times that a job is killed before it may end
 LIMIT = 60.0  # seconds for a step that is not killed
 
 
@@ -126,7 +125,7 @@ def tried(subject: Subject, kind: signal.Signals, chance: random.Random, place: 
     shutil.copytree(subject.template, place)
     kills, history = 0, []
     try:
-        for link in range(LINKS):
+        for link in range(subject.job.kills):
             kill = drawn(kind, subject, chance)
             done = kill.strike(subject, place, place.with_name(f"{place.name}-{link}"))
             if done is None:

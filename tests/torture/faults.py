@@ -1,6 +1,7 @@
 """Full disks, closed folders, few handles, odd clocks, crowds: a right result or one clear line, and nothing lost."""
 
 import ctypes
+import itertools
 import os
 import random
 import resource
@@ -10,12 +11,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from torture import Outcome
 from torture.crash import LIMIT, Subject, differences, went_on
-from torture.jobs import JOBS, Broken, Job
+from torture.jobs import JOBS, Broken, Job, words
 from torture.trouble import AtChange, begin, no_trouble
 
 
@@ -99,10 +101,14 @@ class Case:
     """A job in a place of its own, and what chance has in store for it."""
 
     subject: Subject
-    place: Path
+    home: Path
     chance: random.Random
+    place: Path = field(init=False)
     note: str = ""
     steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.place = self.home / "place"
 
     def step(self, trouble: Callable[[], None] = no_trouble) -> subprocess.CompletedProcess | None:
         step = self.subject.job.step(self.place)
@@ -112,7 +118,7 @@ class Case:
 
     def printed(self) -> Path:
         self.steps += 1
-        return self.place.parent / f"printed-{self.steps}"
+        return self.home / f"printed-{self.steps}"
 
     def suffer(self, trouble: Callable[[], None]) -> None:
         """A step in trouble: it is refused or done, and what it leaves is whole."""
@@ -135,13 +141,13 @@ def full_disk(case: Case) -> None:
     size = sum(path.stat().st_size for path in case.subject.template.rglob("*") if path.is_file())
     room = int(case.subject.largest ** case.chance.random()) + case.chance.choice([0, 4096, 65536])
     case.note = f"{room} bytes free"
-    with small_disk(case.place.parent / "disk", 2 * size + (1 << 16) + room) as mounted:
+    with small_disk(case.home / "disk", 2 * size + (1 << 16) + room) as mounted:
         if not mounted or case.chance.random() < 0.3:
             case.start()
             case.suffer(LargestFile(max(room, 512)))
             went_on(case.subject, case.place, case.printed())
             return
-        case.place = case.place.parent / "disk" / "place"
+        case.place = case.home / "disk" / "place"
         case.start()
         with open(case.place.parent / "ballast", "wb") as file:  # fills what is free, but for some room
             free = os.statvfs(case.place)
@@ -243,28 +249,46 @@ FAULTS: dict[str, Callable[[Case], None]] = {
 }
 
 
-def tried(case: Case, fault: Callable[[Case], None]) -> list[str]:
-    """What went wrong."""
+FIRST = Path(__file__).parent.parent / "data" / "first-version"  # runs of vitlab's first commit
+OLDER = (
+    ("evaluate", "ended"), ("report", "ended"), ("calibrate", "ended"), ("look", "ended", "test:0"),
+    ("export", "ended", "--to", "torch-export"), ("finetune", "ended", "epochs=1"), ("resume", "ended"),
+    ("resume", "stopped"),
+)  # fmt: skip
+
+
+def older(given: tuple[str, ...], place: Path) -> None:
+    """A run of the first version is read, or refused in one line; nothing that it holds is changed."""
+    shutil.copytree(FIRST, place)
+    refused_or_done(begin(words(*given), place, place.with_name("printed")).end(LIMIT))
+    for path in FIRST.rglob("*.*"):
+        if (place / path.relative_to(FIRST)).read_bytes() != path.read_bytes():
+            raise Broken(f"{path.relative_to(FIRST)} is no longer what it was")
+
+
+def problem_of(call: Callable[[], None]) -> str | None:
     try:
-        fault(case)
+        call()
     except Exception as problem:
-        return [f"{case.note}: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"]
-    return []
+        return f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
+    return None
 
 
 def trials(seed: int, folder: Path) -> Iterator[Outcome]:
-    """Every fault for every job by turns, in an order drawn from the seed."""
+    """Every fault for every job by turns, in an order drawn from the seed, and some verbs on an older run."""
     subjects: dict[Job, Subject] = {}
-    number = 0
-    while True:
+    for number in itertools.count():
+        chance, here = random.Random(f"{seed} {number}"), folder / "now"
         pairs = [(job, name) for job in JOBS for name in FAULTS]
-        random.Random(f"{seed} {number}").shuffle(pairs)
-        for job, name in pairs:
+        for place, (job, name) in enumerate(chance.sample(pairs, len(pairs))):
             if job not in subjects:
                 subjects[job] = Subject.of(job, folder / f"job-{JOBS.index(job)}")
-            here = folder / "now"
-            case = Case(subjects[job], here / "place", random.Random(f"{seed} {number} {job} {name}"))
-            lost = tried(case, FAULTS[name])
+            case = Case(subjects[job], here, random.Random(f"{seed} {number} {job} {name}"))
+            lost = problem_of(partial(FAULTS[name], case))
             shutil.rmtree(here, ignore_errors=True)
-            yield Outcome(f"{name}: {job.name}", 1, tuple(f"round {number}, {job}: {line}" for line in lost))
-        number += 1
+            yield Outcome(f"{job.name}, {name}", 1, (f"round {number}, {job}, {case.note}: {lost}",) if lost else ())
+            if place % 12 == 0:
+                given = chance.choice(OLDER)
+                lost = problem_of(partial(older, given, here / "place"))
+                shutil.rmtree(here)
+                yield Outcome("runs of an older version", 1, (f"{' '.join(given)}: {lost}",) if lost else ())

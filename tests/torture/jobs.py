@@ -9,7 +9,7 @@ from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass, replace
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -60,6 +60,7 @@ class Broken(Exception):
 class Job:
     """Something that is done in a folder of its own."""
 
+    kills: ClassVar[int] = 6  # how often it is killed before it may end
     name: str
 
     def prepare(self, folder: Path) -> None:
@@ -143,8 +144,9 @@ def inspect_run(run: Run, expected: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Study(Job):
-    """The trials of a small study, by one worker."""
+    """The trials of a small study, by one worker; one that is lost with its worker five times is given up."""
 
+    kills: ClassVar[int] = 4
     storage: str = "sqlite:///study.db"
 
     def prepare(self, folder: Path) -> None:

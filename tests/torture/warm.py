@@ -16,5 +16,6 @@ for name in (
     "onnxscript.function_libs.torch_lib.ops", "rich._emoji_codes", "sqlalchemy.dialects.sqlite", "sympy.tensor.tensor",
     "torch._export.serde.serialize", "torch._functorch.aot_autograd", "torch.export._trace",
     "torch.onnx._internal.exporter._core", "torch.onnx._internal.exporter._torchlib.ops", "vitlab.study.results",
+    "torch.profiler._cupti_monitor",
 ):  # fmt: skip
     importlib.import_module(name)

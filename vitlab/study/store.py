@@ -75,14 +75,21 @@ class FileLock(JournalFileOpenLock):
 
     def acquire(self) -> bool:
         self.file = os.open(f"{self.journal}.lock", os.O_RDWR | os.O_CREAT, 0o666)
-        fcntl.flock(self.file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+            self.cut()
+        except BaseException:
+            self.release()  # or this very process would wait for it for ever
+            raise
+        return True
+
+    def cut(self) -> None:
         with open(self.journal, "rb+") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - 1, 0))
             if size and file.read(1) != b"\n":
                 file.seek(0)
                 file.truncate(file.read().rfind(b"\n") + 1)
-        return True
 
     def release(self) -> None:
         os.close(self.file)
