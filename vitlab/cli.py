@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
@@ -314,6 +315,8 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     rank, size = place()
     speaker = f"vitlab, process {rank}" if rank else "vitlab"
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as it was left while vitlab was loaded
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere) if rank else nullcontext():
             run_verb(words, alone=size == 1)

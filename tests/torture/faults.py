@@ -40,8 +40,8 @@ class FewHandles:
 
     def __call__(self) -> None:
         taken = {int(name) for name in os.listdir("/proc/self/fd")}
-        free = [number for number in range(len(taken) + self.more) if number not in taken]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free[self.more - 1] + 1,) * 2)
+        free = [number for number in range(len(taken) + self.more + 1) if number not in taken]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[self.more],) * 2)
 
 
 def without_privileges() -> None:
@@ -190,7 +190,7 @@ def closed_file(case: Case) -> None:
 
 def few_handles(case: Case) -> None:
     case.start()
-    more = case.chance.randint(1, 12)
+    more = case.chance.randint(0, 4)
     case.note = f"{more} more"
     case.suffer(FewHandles(more))
     went_on(case.subject, case.place, case.printed())
