@@ -1,9 +1,10 @@
 """Fill the table of docs/transfer.md from its record: python scripts/update_transfer.py."""
 
 import json
-import re
 from pathlib import Path
 from statistics import mean, stdev
+
+from vitlab.marks import filled
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RECORD = ROOT / "docs" / "transfer.md", ROOT / "results" / "transfer" / "small.json"
@@ -29,8 +30,7 @@ def updated(text: str) -> str:
     lines = [line for name, study in record["studies"].items() for line in rows(name, study)]
     source = f"[Record](../results/transfer/small.json): {record['device']}, {record['date'][:10]}."
     made = "\n".join([head, *lines, "", source]) + "\n"
-    marks = re.compile(r"(<!-- transfer -->\n).*?(<!-- end of transfer -->)", re.DOTALL)
-    return marks.sub(lambda found: found[1] + made + found[2], text)
+    return filled(text, {"transfer": made})
 
 
 if __name__ == "__main__":

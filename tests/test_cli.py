@@ -1,6 +1,12 @@
 """The command line as a person meets it: what it says, and how it refuses."""
 
+import errno
 import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
 
 import numpy as np
 import pytest
@@ -133,3 +139,22 @@ def test_data_list_names_every_set(say, tmp_path):
     _, printed, _ = say("data", "list", "--data", tmp_path)
     assert all(name in printed for name in ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100"))
     assert say("data", "check", "digits")[0] == 0
+
+
+def test_what_the_machine_lacks_is_said_in_one_line_wherever_it_is_met(vitlab, monkeypatch):
+    def lacking(words: list[str], alone: bool) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "/proc/cpuinfo")
+
+    monkeypatch.setattr(cli, "run_verb", lacking)
+    assert "cannot use /proc/cpuinfo: too many files are open" in refused(vitlab("settings", status=2))
+
+
+@pytest.mark.parametrize("start", [("-m", "vitlab"), (str(Path(sys.executable).with_name("vitlab")),)])
+def test_an_interrupt_while_everything_is_loaded_ends_it_without_a_word(start):
+    with subprocess.Popen([sys.executable, *start, "settings"], stdout=PIPE, stderr=PIPE) as process:
+        maps = Path(f"/proc/{process.pid}/maps")
+        while "libtorch_cpu" not in maps.read_text():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.communicate() == (b"", b"")
+    assert process.returncode == -signal.SIGINT

@@ -254,6 +254,11 @@ def test_the_readme_table_is_what_the_records_say():
     assert README.count("docs/reports.md#") >= len(recipes.reproductions())
 
 
+def test_the_page_about_reliability_is_what_the_record_says():
+    text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    assert script("update_reliability").updated(text) == text
+
+
 def script(name: str) -> ModuleType:
     """A file of scripts/, as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")

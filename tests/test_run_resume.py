@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import vitlab
 from vitlab import open_run
 from vitlab.engine import loop
 from vitlab.engine.run import Run, claim_run
-from vitlab.engine.storage import read_tensors, write_tensors
+from vitlab.engine.storage import read_tensors, write, write_tensors
 
 
 def start(folder: Path, *overrides: str) -> None:
@@ -232,6 +233,35 @@ def test_a_run_can_be_moved(stopped, tmp_path):
     moved = Path(shutil.move(stopped, tmp_path / "moved"))
     start(moved)
     assert bits(moved) == bits(tmp_path / "whole")
+
+
+FIRST = Path(__file__).parent / "data" / "first-version"  # runs of vitlab's first commit, one ended and one stopped
+
+
+def test_a_run_of_the_first_version_is_read_and_its_checkpoint_is_refused_in_one_line(tmp_path, vitlab):
+    shutil.copytree(FIRST, tmp_path, dirs_exist_ok=True)
+    stated = json.loads((FIRST / "ended/result.json").read_text())["test_accuracy"]
+    for verb in ("evaluate", "report"):
+        assert f"test accuracy {stated:.2%}" in vitlab(verb, "ended").stdout
+    vitlab("finetune", "ended", "epochs=1")
+    assert "another version of vitlab" in refused(vitlab("resume", "stopped", status=2))
+    for path in FIRST.glob("stopped/*"):
+        assert (tmp_path / "stopped" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_two_that_write_one_file_at_once_leave_it_whole(tmp_path):
+    path, seen, both = tmp_path / "page.html", set(), [bytes([letter]) * 300_000 for letter in b"ab"]
+
+    def write_often(content: bytes) -> None:
+        for _ in range(30):
+            write(path, content)
+            seen.add(path.read_bytes())
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(write_often, content) for content in both]:
+            done.result()
+    assert seen <= set(both)
+    assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_tensors_survive_storage(tmp_path):

@@ -1,7 +1,10 @@
 """Studies as a user runs them: spaces, the verbs from end to end, what is said, and what is refused."""
 
+import errno
+import fcntl
 import itertools
 import json
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,6 +15,7 @@ import torch
 from conftest import refused
 from kinds import refusal
 from optuna.trial import TrialState, create_trial
+from sqlalchemy.exc import OperationalError
 from studies import TINY, created, plan, tiny
 
 from vitlab import open_run
@@ -22,7 +26,7 @@ from vitlab.study.page import render
 from vitlab.study.plan import Plan, plan_of
 from vitlab.study.results import Point, Ran, Results, front, log_odds, read_results
 from vitlab.study.space import Choices, Range, read_space
-from vitlab.study.store import open_study, read_url
+from vitlab.study.store import FileLock, answered, open_study, read_url
 from vitlab.study.worker import Worker
 
 
@@ -62,6 +66,32 @@ def test_a_space_is_values_or_ranges():
 )
 def test_a_space_that_makes_no_sense_is_refused(space, said):
     assert said in refusal(lambda: read_space(space, tiny()))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "too many files are open"),
+        (OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full")), "disk is full"),
+    ],
+)
+def test_trouble_of_this_machine_is_said_at_once(trouble, said):
+    asked = []
+
+    def ask() -> None:
+        asked.append(1)
+        raise trouble
+
+    assert said in refusal(lambda: answered(ask))
+    assert len(asked) == 1
+
+
+def test_a_journal_that_cannot_be_opened_leaves_no_lock(tmp_path):
+    lock = FileLock(tmp_path / "study.log")
+    with pytest.raises(FileNotFoundError):
+        lock.acquire()
+    with open(tmp_path / "study.log.lock") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_plan_survives_its_storage():

@@ -1,7 +1,9 @@
-"""The torture itself: a loss is seen, counted and ends in exit status 1; Ctrl-C ends in the table of what was done."""
+"""The torture in short, and the torture itself: a loss is seen, counted, and ends in exit status 1."""
 
 import json
 import sys
+import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,7 @@ def test_a_planted_loss_is_seen_and_what_holds_is_counted(plant, tmp_path, capsy
         ("planted_whole", "a thing that breaks"): (6, []),
     }
     assert record["command"] == "make torture MINUTES=0.2 SEED=5"
+    assert [area["name"] for area in record["areas"]] == ["planted_loss", "planted_whole"]
     assert record["versions"]["python"] == sys.version.partition(" ")[0]
 
 
@@ -58,6 +61,18 @@ def test_an_area_that_fails_itself_is_a_loss(plant, capfd):
     assert main(["--minutes", "0.2", "--only", "planted_fault"], known) == 1
     assert "the area itself: it ended with status 1" in capfd.readouterr().out
     assert main(["--only", "planted_falt"], known) == 2
+
+
+@pytest.mark.parametrize("name", areas())
+def test_nothing_is_lost_in_the_first_steps_of_an_area(name, tmp_path):
+    """At least one step, and as many as begin within two seconds."""
+    until, steps = time.monotonic() + 2, import_module(areas()[name]).trials(0, tmp_path)
+    tried = 0
+    while not tried or time.monotonic() < until:
+        outcome = next(steps)
+        assert outcome.lost == ()
+        tried += outcome.tried
+    steps.close()
 
 
 def test_every_module_with_trials_is_an_area():

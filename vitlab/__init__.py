@@ -1,6 +1,12 @@
 """vitlab: a laboratory for Vision Transformers on small pictures."""
 
 import os
+import signal
+import sys
+
+# Ctrl-C while all that follows is loaded for the command line ends it at once and without a word; later, main answers.
+if os.path.basename(sys.argv[0]) in ("vitlab", "-m") and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 # How long a waiting thread of GNU OpenMP spins; set before torch starts any. By default it spins 300,000 rounds,
 # and a step takes twenty times as long once another process wants a core; without spinning, small steps take three

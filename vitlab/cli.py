@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
@@ -21,6 +22,7 @@ from vitlab.check.command import check
 from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.run import open_run, zoo
+from vitlab.engine.storage import ON_DISK_TROUBLE, explain
 from vitlab.engine.team import place
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
@@ -313,6 +315,8 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     rank, size = place()
     speaker = f"vitlab, process {rank}" if rank else "vitlab"
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as it was left while vitlab was loaded
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere) if rank else nullcontext():
             run_verb(words, alone=size == 1)
@@ -328,6 +332,12 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing more to say
+    except OSError as error:  # of a full disk, too few file handles and the like, wherever it is met
+        if error.errno not in ON_DISK_TROUBLE:
+            raise
+        what = f"cannot use {error.filename}" if error.filename else "cannot go on"
+        print(f"{speaker}: {explain(error, what)}", file=sys.stderr)
+        sys.exit(2)
 
 
 def run_verb(words: list[str], alone: bool) -> None:

@@ -17,7 +17,6 @@ from torture.jobs import JOBS, Broken, Job
 from torture.trouble import BEGUN, AtChange, InWrite, begin
 
 KINDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGXFSZ)
-LINKS = 4  # times that a job is killed before it may end
 LIMIT = 60.0  # seconds for a step that is not killed
 
 
@@ -104,12 +103,29 @@ def misbehaved(kind: signal.Signals, done: subprocess.CompletedProcess) -> str |
     return None
 
 
+def went_on(subject: Subject, place: Path, printed: Path) -> None:
+    """Let the job end, to the result that it always has."""
+    step = subject.job.step(place)
+    if step is not None:
+        done = begin(step, place, printed).end(LIMIT)
+        if done.returncode:
+            raise Broken(f"it did not go on: status {done.returncode}, {done.stderr.strip().splitlines()[-1:]}")
+    differences(subject, place)
+
+
+def differences(subject: Subject, place: Path) -> None:
+    found, expected = subject.job.result(place), subject.expected
+    odd = [name for name in sorted(expected.keys() | found.keys()) if found.get(name) != expected.get(name)]
+    if odd:
+        raise Broken(f"it came to other {', '.join(odd)}")
+
+
 def tried(subject: Subject, kind: signal.Signals, chance: random.Random, place: Path) -> tuple[int, list[str]]:
     """Kill a job several times and let it end: how often it was killed, and what went wrong."""
     shutil.copytree(subject.template, place)
     kills, history = 0, []
     try:
-        for link in range(LINKS):
+        for link in range(subject.job.kills):
             kill = drawn(kind, subject, chance)
             done = kill.strike(subject, place, place.with_name(f"{place.name}-{link}"))
             if done is None:
@@ -120,15 +136,7 @@ def tried(subject: Subject, kind: signal.Signals, chance: random.Random, place: 
             if wrong:
                 raise Broken(wrong)
             subject.job.inspect(place, subject.expected)
-        step = subject.job.step(place)
-        if step is not None:
-            done = begin(step, place, place.with_name(f"{place.name}-end")).end(LIMIT)
-            if done.returncode:
-                raise Broken(f"it did not go on: status {done.returncode}, {done.stderr.strip().splitlines()[-1:]}")
-        found = subject.job.result(place)
-        odd = [name for name in subject.expected.keys() | found.keys() if found.get(name) != subject.expected.get(name)]
-        if odd:
-            raise Broken(f"it came to other {', '.join(sorted(odd))}")
+        went_on(subject, place, place.with_name(f"{place.name}-end"))
     except Exception as problem:
         return max(kills, 1), [
             f"{'; '.join(history)}: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"

@@ -9,7 +9,7 @@ from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass, replace
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -60,6 +60,7 @@ class Broken(Exception):
 class Job:
     """Something that is done in a folder of its own."""
 
+    kills: ClassVar[int] = 6  # how often it is killed before it may end
     name: str
 
     def prepare(self, folder: Path) -> None:
@@ -143,10 +144,10 @@ def inspect_run(run: Run, expected: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Study(Job):
-    """The trials of a small study, by one worker."""
+    """The trials of a small study, by one worker; one that is lost with its worker five times is given up."""
 
+    kills: ClassVar[int] = 4
     storage: str = "sqlite:///study.db"
-    workers: int = 1
 
     def prepare(self, folder: Path) -> None:
         super().prepare(folder)
@@ -157,7 +158,7 @@ class Study(Job):
     def step(self, folder: Path) -> Step | None:
         if all(slot.settled is not None for slot in self.slots(folder)):
             return None
-        return words("study", "work", "s", "--storage", self.storage, "--workers", self.workers)
+        return words("study", "work", "s", "--storage", self.storage, "--workers", 1)
 
     def slots(self, folder: Path) -> list[Any]:
         return Ledger(open_study("s", read_url(self.storage.replace("study.", f"{folder}/study.")))).slots()
@@ -285,7 +286,6 @@ JOBS: tuple[Job, ...] = (
     Training("pretrain", ("pretrain", "dino", "digits")),
     Study("study work"),
     Study("study work", "journal:study.log"),
-    Study("study work", workers=2),
     Get("data get"),
     Page("export", ("export", "run0"), "model.onnx"),
     Page("export", ("export", "run0", "--to", "torch-export"), "model.pt2"),

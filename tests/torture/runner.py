@@ -35,11 +35,17 @@ def areas() -> dict[str, str]:
     return {name: module for name, module in modules.items() if hasattr(import_module(module), "trials")}
 
 
+def promise(module: str) -> str:
+    """What an area puts to the test: the first line of what it says of itself."""
+    return (import_module(module).__doc__ or "").partition("\n")[0]
+
+
 def walk(module: str, seed: int, folder: Path, pipe: Connection) -> None:
     """An area's process: one step for each word that comes, until the other end of the pipe is closed."""
     os.setsid()  # Ctrl-C is answered by the runner alone, which then asks for the end
     signal.signal(signal.SIGTERM, lambda kind, frame: sys.exit())
     torch.set_num_threads(1)
+    apart.PRELOADED.append("torture.warm")  # an area's processes are many, and forked from a server of its own
     steps = import_module(module).trials(seed, folder)
     pipe.send(READY)
     while True:
@@ -188,8 +194,11 @@ def main(words: Sequence[str] | None = None, known: Mapping[str, str] | None = N
             f" ONLY={given.only}" * bool(given.only)
         )
         around = describe_environment(torch.device("cpu")) | {"command": chosen}
-        seconds = {area.name: round(area.seconds, 1) for area in tried}
-        facts = {"seed": given.seed, "minutes": round(minutes, 2), "seconds": seconds, "rows": rows}
+        about = [
+            {"name": area.name, "promise": promise(known[area.name]), "seconds": round(area.seconds, 1)}
+            for area in tried
+        ]
+        facts = {"seed": given.seed, "minutes": round(minutes, 2), "areas": about, "rows": rows}
         given.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(given.out, {"name": given.out.stem} | around | facts)
     return int(any(row["lost"] for row in rows))

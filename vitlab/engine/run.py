@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -232,22 +232,29 @@ class Run:
 
 def load_weights(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy tensors into a model, refusing names or shapes that do not fit."""
-    try:
-        network.load_state_dict(dict(tensors))
-    except RuntimeError as error:
-        raise BadInput(f"{path} does not fit the run's model: {' '.join(str(error).split())[:300]}") from None
+    own = network.state_dict()
+    check_fit(own, tensors, own.keys() | tensors.keys(), path)
+    network.load_state_dict(dict(tensors))
 
 
 def take_start(network: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy another run's weights into a model, all but those of its logits, whose classes may be others."""
     own = network.state_dict()
     wanted = {name for name in own if "head.logits." not in name}
-    odd = sorted(name for name in wanted if name not in tensors or tensors[name].shape != own[name].shape)
-    if odd:
-        raise BadInput(
-            f"{path} does not fit this model: {', '.join(odd[:3])} {'are' if len(odd) > 1 else 'is'} of another"
-        )
+    check_fit(own, tensors, wanted, path)
     network.load_state_dict({name: tensors[name] if name in wanted else own[name] for name in own})
+
+
+def check_fit(own: Mapping[str, Tensor], given: Mapping[str, Tensor], wanted: Iterable[str], path: Path) -> None:
+    odd = [
+        name for name in sorted(wanted) if name not in own or name not in given or own[name].shape != given[name].shape
+    ]
+    if odd:
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        raise BadInput(
+            f"{path} does not fit this model, in {', '.join(odd[:3])}{more}: it is of another model, or was written by "
+            "another version of vitlab"
+        )
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """Files that are whole or not there: written beside, flushed, then renamed; checked when read. Nothing is pickled."""
 
 import errno
+import fcntl
 import json
 import os
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -44,20 +45,44 @@ def write(path: Path, content: bytes) -> None:
     """Put `content` at `path` at once or not at all; what was there before stays whole until then."""
     temporary = path.with_name(f".{path.name}.part")
     try:
-        with open(temporary, "wb") as file:
+        with alone_with(temporary) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+            os.replace(temporary, path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise explain(error, f"cannot write {path}") from error
+
+
+@contextmanager
+def alone_with(path: Path) -> Iterator[BinaryIO]:
+    """An empty file that no other process writes meanwhile; what a process left that was killed is overwritten."""
+    while True:
+        with open(path, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not is_at(path, file):
+                continue  # another has put it in its place since
+            if os.fstat(file.fileno()).st_size:
+                file.truncate(0)
+            try:
+                yield file
+            except OSError:
+                with suppress(OSError):
+                    path.unlink()
+                raise
+            return
+
+
+def is_at(path: Path, file: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -18,7 +18,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from vitlab.engine.storage import explain, make_folder
+from vitlab.engine.storage import ON_DISK_TROUBLE, explain, make_folder
 from vitlab.errors import BadInput, shorten
 from vitlab.study.plan import OBJECTIVES, Plan, plan_of
 
@@ -28,6 +28,7 @@ PATIENCE = 90.0  # seconds for which a storage that does not answer is asked aga
 KEPT = "vitlab"  # the study's attribute that holds its plan
 FORMS = "sqlite:///PATH, journal:PATH or postgresql://USER@HOST/DATABASE"
 Answer = TypeVar("Answer")
+OF_SQLITE = ("database or disk is full", "attempt to write a readonly database", "unable to open database file")
 
 
 class Unreachable(BadInput):
@@ -76,14 +77,21 @@ class FileLock(JournalFileOpenLock):
 
     def acquire(self) -> bool:
         self.file = os.open(f"{self.journal}.lock", os.O_RDWR | os.O_CREAT, 0o666)
-        fcntl.flock(self.file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+            self.cut()
+        except BaseException:
+            self.release()  # or this very process would wait for it for ever
+            raise
+        return True
+
+    def cut(self) -> None:
         with open(self.journal, "rb+") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - 1, 0))
             if size and file.read(1) != b"\n":
                 file.seek(0)
                 file.truncate(file.read().rfind(b"\n") + 1)
-        return True
 
     def release(self) -> None:
         os.close(self.file)
@@ -151,15 +159,20 @@ def innermost(error: BaseException) -> BaseException:
 def reason(error: BaseException) -> str:
     """The innermost cause of a storage's error, on one line."""
     error = innermost(error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    known = ON_DISK_TROUBLE.get(getattr(error, "errno", None) or 0)
+    lines = [known] if known else [line.strip() for line in str(error).splitlines() if line.strip()]
     return shorten(lines[0] if lines else type(error).__name__, 160)
 
 
-def may_pass(error: BaseException) -> bool:
-    """Whether it is worth asking again: a server may come back, and a file be let go of; a damaged file stays so."""
-    error = innermost(error)
-    passing = any(word in str(error) for word in ("locked", "unable to open", "I/O"))
-    return passing or not isinstance(error, sqlite3.Error)
+def is_ours(error: Exception) -> bool:
+    """Whether the trouble is this machine's, so that asking again does not help: a full disk, a closed folder …"""
+    return getattr(error, "errno", None) in ON_DISK_TROUBLE or reason(error) in OF_SQLITE
+
+
+def is_damaged(error: Exception) -> bool:
+    """Whether a file is no storage any more; a server may come back, and a file be let go of."""
+    inner = innermost(error)
+    return isinstance(inner, sqlite3.Error) and not any(word in str(inner) for word in (*OF_SQLITE, "locked", "I/O"))
 
 
 @contextmanager
@@ -176,7 +189,7 @@ def readable(shown: str) -> Iterator[None]:
 
 
 def answered(ask: Callable[[], Answer], shown: str = "the study's storage") -> Answer:
-    """What the storage answers; one that does not is asked again for a while."""
+    """What the storage answers; one that does not is asked again for a while, unless the trouble is this machine's."""
     until, pause = time.monotonic() + PATIENCE, 0.25
     while True:
         try:
@@ -184,9 +197,9 @@ def answered(ask: Callable[[], Answer], shown: str = "the study's storage") -> A
         except UpdateFinishedTrialError:
             raise
         except (SQLAlchemyError, StorageInternalError, OSError) as error:
-            if not may_pass(error):
+            if is_damaged(error):
                 raise BadInput(f"{shown} is damaged: {reason(error)}") from None
-            if time.monotonic() + pause > until:
+            if is_ours(error) or time.monotonic() + pause > until:
                 raise Unreachable(
                     f"{shown} does not answer ({reason(error)}); nothing is lost: go on with the same command"
                 ) from None
