@@ -1,6 +1,9 @@
 """The user's own folder of pictures: what is read, what is noted, what is refused."""
 
+import logging
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ from PIL import Image
 
 from vitlab.data import Folder, read_picture
 from vitlab.data.folder import parse_size
+from vitlab.data.pictures import Room
 from vitlab.data.words import natural
 from vitlab.errors import BadInput
 
@@ -316,3 +320,31 @@ def test_read_picture_refuses_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "script.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n")
     with pytest.raises(BadInput, match="no picture format is recognised"):
         read_picture(tmp_path / "script.png", 1, 8, 8)
+
+
+def test_a_damaged_tiff_is_one_line_and_no_library_says_more(tmp_path: Path, capfd) -> None:
+    path = tmp_path / "a.tiff"
+    Image.fromarray(np.arange(4096, dtype=np.uint8).reshape(64, 64)).save(path, compression="tiff_lzw")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8] + bytes(len(whole) // 2) + whole[8 + len(whole) // 2 :])
+    with pytest.raises(BadInput, match=r"a\.tiff cannot be read as a picture"):
+        read_picture(path, 1, 8, 8)
+    os.write(2, b"heard")
+    assert capfd.readouterr().err == "heard"
+    assert logging.getLogger("PIL").handlers  # or Python would print what Pillow logs
+
+
+def test_threads_together_decode_no_more_pixels_than_there_is_room_for() -> None:
+    room, now, most = Room(10), [], []
+
+    def decode(pixels: int) -> None:
+        with room.taken(pixels):
+            now.append(min(pixels, 10))
+            most.append(sum(now))
+            time.sleep(0.002)
+            now.remove(min(pixels, 10))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(decode, [3, 4, 6, 1, 99, 2, 5, 10] * 4))
+    assert max(most) == 10
+    assert room.left == 10

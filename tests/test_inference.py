@@ -13,8 +13,10 @@ from conftest import refused
 from PIL import Image
 
 import vitlab as package
+from vitlab.engine.run import Run
+from vitlab.errors import BadInput
 from vitlab.inference.answers import Predictor, files
-from vitlab.inference.calibration import calibrate, fit
+from vitlab.inference.calibration import calibrate, fit, kept
 
 
 @pytest.fixture
@@ -134,3 +136,11 @@ def test_no_temperature_is_fitted_on_pictures_that_were_learned(vitlab, trained,
     (tmp_path / "run/data.json").write_text(json.dumps(card))
     with pytest.raises(package.BadInput, match="held no pictures out of training"):
         calibrate(tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", ["[]", '{"temperature": 1, "validation": [], "test": null}', '{"temperature": 2}'])
+def test_a_damaged_calibration_is_refused_where_a_card_would_show_it(tmp_path: Path, content: str) -> None:
+    assert kept(Run(tmp_path)) is None
+    (tmp_path / "calibration.json").write_text(content)
+    with pytest.raises(BadInput, match=r"calibration\.json"):
+        kept(Run(tmp_path))

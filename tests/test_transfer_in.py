@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -297,3 +298,12 @@ def test_an_index_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "vit", "num_attention_heads": 2}')
     (tmp_path / "pytorch_model.bin.index.json").write_text(content)
     assert "is no index of weights" in refusal(find, str(tmp_path))
+
+
+def test_a_checkpoint_that_unpacks_to_more_than_its_size_is_refused(tmp_path: Path) -> None:
+    torch.save({"norm.weight": torch.zeros(1 << 20)}, tmp_path / "plain.pth")
+    with ZipFile(tmp_path / "plain.pth") as plain, ZipFile(tmp_path / "packed.pth", "w", ZIP_DEFLATED) as packed:
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    assert len(torch.load(tmp_path / "packed.pth", weights_only=True)["norm.weight"]) == 1 << 20
+    assert "it says that it holds" in refusal(find, str(tmp_path / "packed.pth"))

@@ -1,8 +1,11 @@
 """A picture file → a uint8 tensor of the wanted size and channels, the same way for training and prediction."""
 
+import logging
+import os
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +24,59 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "PPM", "WEBP")
 GREY = frozenset(("1", "L", "LA", "La"))
 QUARTER_TURNED = frozenset((5, 6, 7, 8))  # the EXIF orientations that swap height and width
 ORIENTATION = 0x0112
+
+
+class Room:
+    """So many pixels are decoded at a time, by all threads together; a picture that is larger, alone."""
+
+    def __init__(self, most: int):
+        self.most, self.left, self.changed = most, most, threading.Condition()
+
+    @contextmanager
+    def taken(self, pixels: int) -> Iterator[None]:
+        wanted = min(pixels, self.most)
+        with self.changed:
+            self.changed.wait_for(lambda: self.left >= wanted)
+            self.left -= wanted
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.left += wanted
+                self.changed.notify_all()
+
+
+class Hush:
+    """Keeps the words of a library in C off the terminal, while any thread asks for it."""
+
+    def __init__(self) -> None:
+        self.asked, self.terminal, self.lock = 0, -1, threading.Lock()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        self.turn(1)
+        try:
+            yield
+        finally:
+            self.turn(-1)
+
+    def turn(self, step: int) -> None:
+        with self.lock, suppress(OSError):  # there may be no terminal
+            self.asked += step
+            if self.asked == 1 and step == 1:
+                self.terminal = os.dup(2)
+                with open(os.devnull, "wb") as nowhere:
+                    os.dup2(nowhere.fileno(), 2)
+            elif not self.asked and self.terminal >= 0:
+                os.dup2(self.terminal, 2)
+                os.close(self.terminal)
+                self.terminal = -1
+
+
+ROOM, HUSH = Room(2**26), Hush()
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # what is wrong with a file is said once, by us
+# Of Pillow's 16 MB blocks, glibc keeps those that are freed for each thread, gigabytes in all; larger ones go back.
+Image.core.set_block_size(2**26)
 
 
 def is_picture(name: str) -> bool:
@@ -101,9 +157,10 @@ def decode(path: Path | bytes, channels: int, height: int, width: int) -> np.nda
 
 def _upright(opened: Image.Image, grey: bool) -> Image.Image:
     """The right way up, over white where it is transparent, in 8 bits of grey or of colour."""
-    picture = _eight_bits(ImageOps.exif_transpose(opened))
+    ImageOps.exif_transpose(opened, in_place=True)  # a copy would take as much memory again
+    picture = _eight_bits(opened)
     if picture.has_transparency_data:
-        layer = picture.convert("RGBA")
+        layer = picture if picture.mode == "RGBA" else picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
     return picture.convert("L" if grey else "RGB")
 
@@ -121,7 +178,9 @@ def _opened(path: Path | bytes) -> Iterator[Image.Image]:
         with Image.open(BytesIO(path) if isinstance(path, bytes) else path, formats=FORMATS) as picture:
             if Image.MAX_IMAGE_PIXELS and picture.width * picture.height > Image.MAX_IMAGE_PIXELS:
                 raise Unreadable(f"{picture.width}×{picture.height} pixels are too many")
-            yield picture
+            hush = HUSH.kept() if picture.format == "TIFF" else nullcontext()
+            with ROOM.taken(picture.width * picture.height), hush:
+                yield picture
     except (Unreadable, BadInput):
         raise
     except Image.DecompressionBombError:
@@ -150,4 +209,5 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
     values = np.asarray(picture)
     if values.min() < 0 or values.max() > 65535:
         raise Unreadable("its pixels are 32-bit numbers")
-    return Image.fromarray(np.rint(values / 257).astype(np.uint8))
+    rows = [((some.astype(np.int32) + 128) // 257).astype(np.uint8) for some in np.array_split(values, 64) if len(some)]
+    return Image.fromarray(np.concatenate(rows))

@@ -6,8 +6,8 @@ import jinja2
 
 from vitlab.engine.cost import flops
 from vitlab.engine.run import Run
-from vitlab.engine.storage import read_json
 from vitlab.export.subject import needed
+from vitlab.inference.calibration import kept
 from vitlab.report.calibration import expected_error
 from vitlab.settings import walk, write_value
 
@@ -27,7 +27,7 @@ def write_card(run: Run, licence: str | None = None) -> str:
         version=run.environment["versions"]["vitlab"], environment=run.environment, seed=run.experiment.seed,
         parameters=sum(weight.numel() for weight in network.parameters()), flops=flops(network),
         error=expected_error(run.evaluation.calibration(10)) if result["count"] else None,
-        calibration=read_json(run.calibration) if run.calibration.exists() else None,
+        calibration=kept(run),
         settings=[(".".join(each.path), write_value(each.value)) for each in walk(run.experiment)],
         percent=lambda share: f"{100 * share:.2f} %",
     )  # fmt: skip

@@ -7,12 +7,14 @@ from torch import Tensor
 
 from vitlab.data.prepared import Normalise, move
 from vitlab.engine.evaluation import Evaluation, evaluate_part
+from vitlab.engine.facts import Facts
 from vitlab.engine.loop import use_bfloat16
 from vitlab.engine.run import Run
-from vitlab.engine.storage import write_json
+from vitlab.engine.storage import read_json, write_json
 from vitlab.errors import BadInput
 from vitlab.lab import as_run, check_finished, check_same_pictures, find_device, load_data
 from vitlab.report.calibration import expected_error
+from vitlab.settings import from_json
 
 COLDEST, WARMEST = 0.05, 20.0
 BINS = 10
@@ -61,6 +63,16 @@ def calibrate(run: Run | Path | str, data: Path | str | None = None, device: str
     )  # fmt: skip
     write_json(run.calibration, asdict(found))
     return found
+
+
+def kept(run: Run) -> Calibration | None:
+    """What `calibrate` saved with the run; nothing where it was never called."""
+    if not run.calibration.exists():
+        return None
+    where = str(run.calibration)
+    content = Facts(read_json(run.calibration), where)
+    test = None if content["test"] is None else from_json(Judged, content["test"], where)
+    return Calibration(run.temperature, from_json(Judged, content["validation"], where), test)
 
 
 def fit(logits: Tensor, labels: Tensor) -> float:

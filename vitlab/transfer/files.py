@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, is_zipfile
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -69,6 +70,7 @@ def read_pickle(path: Path) -> Any:
     try:
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickles of another make, which are read or refused all the same
+            check_packing(path)
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise explain(error, f"cannot read {path}") from error
@@ -76,6 +78,15 @@ def read_pickle(path: Path) -> Any:
         raise BadInput(f"{path} is refused, since it holds more than numbers: {reason(error)}") from None
     except Exception as error:  # a broken checkpoint raises almost anything
         raise BadInput(f"{path} is damaged, or no checkpoint of torch: {reason(error)}") from None
+
+
+def check_packing(path: Path) -> None:
+    """Torch packs nothing: a checkpoint that holds more than its own size was made to fill the memory."""
+    if is_zipfile(path):
+        with ZipFile(path) as packed:
+            inside = sum(entry.file_size for entry in packed.infolist())
+        if inside > path.stat().st_size:
+            raise ValueError(f"it says that it holds {inside:,} bytes, and has {path.stat().st_size:,}")
 
 
 def reason(error: Exception) -> str:
