@@ -69,6 +69,8 @@ def prepare(data: Data, folder: Path) -> Prepared:
         raise BadInput(f"limit must be 0 or more, not {data.limit}")
     loaded = data.source.load(folder)
     train, validation = hold_out(loaded.train, data.validation)
+    if data.limit > len(train):
+        raise BadInput(f"limit asks for {data.limit} pictures, and validation {data.validation:g} leaves {len(train)}")
     if data.limit:
         train = take(train, data.limit)
     return Prepared(describe(loaded, train, validation, data.normalise), train, validation, loaded.test)
