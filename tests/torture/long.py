@@ -11,7 +11,7 @@ from apart import Started, command_line
 from . import Outcome
 from .serving import Server, Watched, served
 
-SLICE = 4.0  # seconds of a step
+SLICE = 2.0  # seconds of a step
 WARM = 20.0  # seconds of work before anything is noted
 ENDLESS = ("epochs=1000000", "limit=256", "batch=32", "patch=14", "width=16", "depth=2", "checkpoint=1", "ema=0.9")
 
@@ -25,21 +25,21 @@ def trials(seed: int, folder: Path) -> Iterator[Outcome]:
     )
     try:
         training.wait_for((here / "runs" / "run" / "checkpoint.safetensors").exists, 120)
-        training.send(signal.SIGSTOP)
+        learner, metrics = Watched(training, WARM), here / "runs" / "run" / "metrics.jsonl"
+        yield outcome("training, epochs", trained(training, metrics), learner.after(SLICE))
         with served(folder / "serving") as server:
-            learner, page = Watched(training, WARM), Watched(server.started, WARM)
+            page = Watched(server.started, WARM)
             while True:
-                done = trained(training, here / "runs" / "run" / "metrics.jsonl")
-                yield outcome("training, epochs", done, learner.after(SLICE))
                 asked, faults = answered(server, chance)
                 yield outcome("serving, looks", asked, page.after(SLICE), *faults)
+                yield outcome("training, epochs", trained(training, metrics), learner.after(SLICE))
     finally:
         training.send(signal.SIGKILL)
         training.process.join()
 
 
 def outcome(what: str, done: int, *faults: str) -> Outcome:
-    return Outcome(f"long run: {what}", done, tuple(f"{what}, seconds: {fault}" for fault in faults if fault))
+    return Outcome(what, done, tuple(f"{what}, seconds: {fault}" for fault in faults if fault))
 
 
 def trained(training: Started, metrics: Path) -> int:

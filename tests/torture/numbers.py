@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -109,43 +110,36 @@ def trials(seed: int, folder: Path) -> Iterator[Outcome]:
             here.mkdir(parents=True)
             pictures = here / "pictures.npz"
             words = DATA[name](pictures) if name in DATA else (plain(pictures), "patch=4", *RATES[name])
-            yield from case(name, words, here, chance)
+            yield from case("pictures" if name in DATA else "settings", name, words, here, chance)
             if place % 8 == 0:
                 spoilt = chance.choice([*WEIGHTS])
-                yield from damaged(f"weights of {spoilt}", WEIGHTS[spoilt], chance, here)
+                yield from damaged(spoilt, chance, here)
             shutil.rmtree(here)
 
 
-def case(name: str, words: Words, here: Path, chance: random.Random) -> Iterator[Outcome]:
+def case(where: str, name: str, words: Words, here: Path, chance: random.Random) -> Iterator[Outcome]:
     """Train, and if there is a run, ask every verb about it."""
-    yield asked(f"numbers: {name}", here, "train", words[0], *SMALL, *words[1:], "--name", "run", "--device", "cpu")
+    told = Told(f"{where} at their limits", name, here)
+    yield told.asked("train", words[0], *SMALL, *words[1:], "--name", "run", "--device", "cpu")
     if (here / "runs" / "run" / "result.json").exists():
         for verb in verbs(here, chance):
-            yield asked(f"numbers: {name}", here, *verb)
+            yield told.asked(*verb)
 
 
-def damaged(name: str, value: float, chance: random.Random, here: Path) -> Iterator[Outcome]:
+def damaged(name: str, chance: random.Random, here: Path) -> Iterator[Outcome]:
     """A good run in which a share of one matrix has become something else."""
     shutil.rmtree(here)
     here.mkdir()
-    yield asked(
-        f"numbers: {name}",
-        here,
-        "train",
-        plain(here / "pictures.npz"),
-        *SMALL,
-        "patch=4",
-        "--name",
-        "run",
-        "--device",
-        "cpu",
-    )
+    told = Told("weights at their limits", name, here)
+    yield told.asked("train", plain(here / "pictures.npz"), *SMALL, "patch=4", "--name", "run", "--device", "cpu")
     path = here / "runs" / "run" / "weights.safetensors"
     weights, facts = read_tensors(path)
-    weights[chance.choice(sorted(weights))].view(-1)[:: chance.choice((1, 7))] = value
+    spoilt = chance.choice(sorted(weights))
+    weights[spoilt].view(-1)[:: chance.choice((1, 7))] = WEIGHTS[name]
     write_tensors(path, weights, facts)
+    told = Told(told.what, f"{name} in {spoilt}", here)
     for verb in verbs(here, chance):
-        yield asked(f"numbers: {name}", here, *verb)
+        yield told.asked(*verb)
 
 
 def verbs(here: Path, chance: random.Random) -> list[Words]:
@@ -160,15 +154,23 @@ def verbs(here: Path, chance: random.Random) -> list[Words]:
     return [*asked, ("check", run)] if chance.random() < 0.125 else asked
 
 
-def asked(what: str, here: Path, *words: str) -> Outcome:
-    """One command in a process of its own, and what is wrong with how it ended."""
-    done = Started(here, here, command_line, *words).end(120)
-    for path in (here / "out", here / "err"):
-        path.unlink()
-    page = here / "runs" / "run" / "report.html"
-    wrong = fault(done) or (shown(page) if words[0] in ("train", "report") and page.exists() else "")
-    again = " ".join(words).replace(f"{here}/", "")
-    return Outcome(what, lost=(f"vitlab {again} ({what}): {wrong}",) if wrong else ())
+@dataclass(frozen=True)
+class Told:
+    """What a case is a case of, its name, and its folder."""
+
+    what: str
+    name: str
+    here: Path
+
+    def asked(self, *words: str) -> Outcome:
+        """One command in a process of its own, and what is wrong with how it ended."""
+        done = Started(self.here, self.here, command_line, *words).end(120)
+        for path in (self.here / "out", self.here / "err"):
+            path.unlink()
+        page = self.here / "runs" / "run" / "report.html"
+        wrong = fault(done) or (shown(page) if words[0] in ("train", "report") and page.exists() else "")
+        again = " ".join(words).replace(f"{self.here}/", "")
+        return Outcome(self.what, lost=(f"{self.name}: vitlab {again}: {wrong}",) if wrong else ())
 
 
 def fault(done: subprocess.CompletedProcess) -> str:

@@ -39,7 +39,7 @@ def trials(seed: int, folder: Path) -> Iterator[Outcome]:
 def tried(what: str, cases: list[tuple[str, Callable[[], str]]]) -> Outcome:
     """Each case's fault, with what it takes to repeat it."""
     found = [(name, case()) for name, case in cases]
-    return Outcome(f"page: {what}", len(cases), tuple(f"{name}: {fault}" for name, fault in found if fault))
+    return Outcome(what, len(cases), tuple(f"{name}: {fault}" for name, fault in found if fault))
 
 
 def broken(server: Server, chance: random.Random) -> Outcome:
@@ -220,7 +220,7 @@ def crowd(server: Server, chance: random.Random) -> Outcome:
 
     with ThreadPoolExecutor(count) as pool:
         faults = [fault for fault in pool.map(case, range(count)) if fault]
-    return Outcome("page: many at once", count, tuple(f"{count} at once: {fault}" for fault in faults))
+    return Outcome("many at once", count, tuple(f"{count} at once: {fault}" for fault in faults))
 
 
 class SlowClients:
@@ -252,7 +252,7 @@ class SlowClients:
         late = [began - since for since, _, _ in self.there if began - since > STAY]
         if late:
             faults.append(f"{len(late)} slow clients are still there after {max(late):.0f} s")
-        return Outcome("page: slow clients", len(opened), tuple(faults))
+        return Outcome("slow clients", len(opened), tuple(faults))
 
     def gone(self, since: float, slowly: bytes, client: socket.socket) -> bool:
         """Send one more byte; whether the server has closed the connection."""
@@ -293,4 +293,4 @@ class Held:
         faults = [] if count == len(asked) else [f"{count} of {len(asked)} requests on one connection are answered"]
         grown = self.watched.after(self.asked + len(asked), len(self.slow.there))
         self.asked = 0
-        return Outcome("page: memory and handles", len(asked), (*faults, *([f"requests: {grown}"] if grown else [])))
+        return Outcome("memory and handles", len(asked), (*faults, *([f"requests: {grown}"] if grown else [])))

@@ -107,16 +107,16 @@ def trial(chance: random.Random, folder: Path, again: str) -> Outcome:
     """One combination, all the way; `again` is what it takes to repeat it."""
     given = draw(Experiment, chance)
     experiment = replace(given, data=replace(given.data, source=pictures(chance, folder / "pictures.npz")))
-    what = "settings: trained, maps true, read again"
+    what = "trained, maps true, read again"
     try:
         run = lab.train(experiment, name="run", runs=folder, device="cpu", quiet=True)
         lost = untrue(run)
         if chance.random() < 0.1:
             kind = chance.choice([kind for kind in members(Format) if kind is not Hub])
-            what = f"settings: exported to {kind.kind}"
+            what = f"exported to {kind.kind}"
             export(Subject(run), draw(kind, chance))
     except BadInput as refusal:
-        what = "settings: refused by name"
+        what = "refused by name"
         lost = unclear(str(refusal), experiment, 1 if (folder / "run" / "result.json").exists() else 2)
     except Exception:
         lost = traceback.format_exc(limit=-3).replace("\n", " | ")
