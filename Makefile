@@ -1,13 +1,20 @@
 # Each target sets up what it needs in .venv; PYTHON chooses the interpreter.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-deps
+# Every package as one of the files whose hashes are listed, and none that would be built here; then vitlab itself.
+LOCKED := $(PIP) --only-binary :all: --require-hashes --requirement
+# PyTorch's build for CPUs, where pip has it at hand (in a folder named by PIP_FIND_LINKS), spares gigabytes.
+CPU := $(LOCKED) requirements/cpu.txt --no-index >/dev/null 2>&1 || true
+# torch's build for GPUs, which PyPI has for Linux, needs NVIDIA's libraries; that for CPUs does not.
+CUDA := if $(BIN)/pip show torch | grep --quiet cuda-toolkit; then $(LOCKED) requirements/cuda.txt; fi
+OWN := $(PIP) --no-build-isolation --editable .
 RUNS ?= runs
 SETTINGS ?=
 # Of all that is installed only what is imported is compiled, once.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run page test lint suite torture types bench clean
+.PHONY: run page test lint suite torture types bench offline audit clean
 
 run: .venv/core
 	$(BIN)/vitlab train digits $(SETTINGS) --runs $(RUNS)
@@ -36,6 +43,16 @@ lint: .venv/dev
 types:
 	npx --yes --package typescript@7.0.2 tsc -p jsconfig.json
 
+# The suite with no network but this machine's own, on Linux.
+offline: .venv/dev
+	$(BIN)/python scripts/offline.py $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+# Known holes in what is installed, as PyPI knows them; a package that it knows nothing of is a failure.
+audit: .venv/python
+	$(PYTHON) -m venv .venv/audit
+	.venv/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	.venv/audit/bin/pip-audit --strict --disable-pip --no-deps -r requirements/dev.txt -r requirements/cuda.txt
+
 bench: .venv/dev
 	$(BIN)/vitlab bench
 
@@ -44,18 +61,28 @@ bench: .venv/dev
 	$(PYTHON) -m venv .venv
 	touch $@
 
-.venv/core: .venv/python pyproject.toml constraints.txt
-	$(PIP) --editable .
+LISTS := pyproject.toml constraints.txt $(wildcard requirements/*.txt)
+
+.venv/core: .venv/python $(LISTS)
+	$(CPU)
+	$(LOCKED) requirements/run.txt
+	$(CUDA)
+	$(OWN)
 	touch $@
 
-.venv/page: .venv/python pyproject.toml constraints.txt
-	$(PIP) --editable .[page]
+.venv/page: .venv/python $(LISTS)
+	$(CPU)
+	$(LOCKED) requirements/page.txt
+	$(CUDA)
+	$(OWN)
 	touch .venv/core $@
 
-# torchvision's wheel does not import beside a CPU torch; timm needs only its name, so it comes without dependencies.
-.venv/dev: .venv/python pyproject.toml constraints.txt
-	$(PIP) --editable .[dev,study,bench,export,page]
-	$(PIP) --no-deps timm torchvision lightly transformers vit-pytorch
+# torchvision's wheel does not import beside a CPU torch; timm needs only its name, so none brings its dependencies.
+.venv/dev: .venv/python $(LISTS)
+	$(CPU)
+	$(LOCKED) requirements/dev.txt
+	$(CUDA)
+	$(OWN)
 	touch .venv/core .venv/page $@
 
 clean:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from shutil import which
+from typing import Any
 
 import numpy as np
 import uvicorn
@@ -41,10 +42,10 @@ READ = """async (main) => {
 
 
 @contextmanager
-def served(app: ASGIApp) -> Iterator[str]:
+def served(app: ASGIApp, **more: Any) -> Iterator[str]:
     """The application behind a real socket of this machine; gives its address."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=256)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, **more))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

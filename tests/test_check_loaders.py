@@ -75,6 +75,11 @@ def test_another_normalisation_is_found():
     assert asked(DataLoader(TRAIN, 32), DataLoader(brighter, 32))["mistake"] == {"unchanged"}
 
 
+def test_pictures_of_one_colour_are_normalised_alike():
+    train, test = (TensorDataset(torch.zeros(40, 1, 28, 28), torch.arange(40) % 10) for _ in range(2))
+    assert "unchanged" not in asked(DataLoader(train, 32), DataLoader(test, 32))["mistake"]
+
+
 def test_augmented_training_pictures_leave_the_overlap_open():
     found = asked(DataLoader(Jittered(TRAIN), 32), DataLoader(TEST, 32))
     assert (found["mistake"], found["unknown"]) == (set(), {"overlap"})

@@ -183,3 +183,8 @@ def test_data_folder_is_the_given_one_or_the_variable_or_the_cache(monkeypatch: 
     assert data_folder() == Path("somewhere")
     monkeypatch.setenv("VITLAB_DATA", "")
     assert data_folder() == Path.home() / ".cache/vitlab/data"
+
+
+def test_a_limit_beyond_what_is_left_to_learn_from_is_refused_by_name() -> None:
+    with pytest.raises(BadInput, match=r"limit asks for 9500 pictures, and validation 0.5 leaves \d+"):
+        prepare(Data(validation=0.5, limit=9500), Path("nowhere"))

@@ -37,7 +37,7 @@ from vitlab.model.attention import Linformer, Locality, Softmax
 from vitlab.model.blocks import Block
 from vitlab.model.heads import FirstToken, Mean
 from vitlab.model.positions import Rotary
-from vitlab.model.tokens import ConvPatches, LinearPatches, SeveralScales
+from vitlab.model.tokens import ConvPatches, LinearPatches, ResizedPatches, SeveralScales
 from vitlab.objectives import Mae
 from vitlab.objectives.mae import Autoencoder
 
@@ -330,6 +330,17 @@ def test_scales_that_do_not_lie_in_each_other_are_refused() -> None:
     network = build(small_vit(tokens=SeveralScales((4, 6))), Shape(1, 12, 24))
     text = refusal(Mae().build, network)
     assert "a grid of 3×6 does not lie evenly in one of 2×4: choose patches that divide each other" in text
+
+
+def test_patches_that_are_not_of_whole_pixels_are_refused() -> None:
+    tokens = ResizedPatches(patch=4, size=(12, 12))
+    text = refusal(Mae().build, build(small_vit(tokens=tokens), Shape(1, 8, 8)))
+    assert "tokens lie in 3×3 patches on pictures of 8×8" in text
+
+
+def test_patches_of_a_single_number_are_refused() -> None:
+    """A mean and nothing around it: there is no deviation to divide by."""
+    assert "a single pixel" in refusal(Mae().build, build(small_vit(tokens=ConvPatches(1)), Shape(1, 4, 4)))
 
 
 def test_locality_with_one_token_left_is_refused() -> None:

@@ -253,3 +253,11 @@ def test_a_block_that_shifts_reads_the_same_of_some_tokens_as_of_all(name: str) 
     tokens = some_tokens(2)
     read = slice(1, None) if name == "above" else slice(0, 1)
     torch.testing.assert_close(block(tokens, None, read), block(tokens)[:, read])
+
+
+@pytest.mark.parametrize("norm_kind", choices(Block, "norm_kind"))
+def test_norms_with_weights_say_nothing_of_bfloat16(norm_kind: str) -> None:
+    """Warnings are failures here: torch has one for an RMSNorm whose weights are of another type than its input."""
+    block, tokens = make(Block(norm_kind=norm_kind)), some_tokens().bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert block(tokens).isfinite().all()

@@ -75,6 +75,10 @@ REFUSED = {
         small_vit(across="batch", tokens=ConvPatches(6), positions=Rotary()),
         ["across batch", "positions rotary"],
     ),
+    "across the batch and shift": (
+        small_vit(across="batch", tokens=ConvPatches(6), block=Block(shift=4)),
+        ["across batch", "shift"],
+    ),
     "copies of zero": (small_vit(tokens=ConvPatches(6), copies=True, start="zero"), ["copies", "start"]),
     "shift of no equal groups": (
         small_vit(tokens=ConvPatches(6), block=Block(shift=5)),

@@ -188,7 +188,7 @@ def test_muons_first_step_is_nearly_orthogonal() -> None:
 
 
 def test_muon_refuses_a_model_without_blocks() -> None:
-    with pytest.raises(BadInput, match=r"muon.*blocks.*none of them.*adamw") as caught:
+    with pytest.raises(BadInput, match=r"muon.*blocks.*depth and tuning none learns.*adamw") as caught:
         Muon().build(build(small_vit(depth=0)))
     assert "\n" not in str(caught.value)
     assert AdamW().build(build(small_vit(depth=0)))

@@ -20,13 +20,15 @@ import torch
 from conftest import refused
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
+from page_tools import served
 
 from vitlab import lab, open_run, train
 from vitlab.cli import main
 from vitlab.data.prepared import Normalise, unit
 from vitlab.engine.cost import flops
 from vitlab.engine.evaluation import Evaluation
-from vitlab.page.border import LARGEST, named
+from vitlab.page import patience
+from vitlab.page.border import LARGEST, WAITING, Border, named
 from vitlab.page.command import engines
 from vitlab.page.server import application
 from vitlab.page.views import MOST, SITE, cell, confusion, first_view
@@ -185,6 +187,44 @@ def test_too_much_is_refused_before_it_is_read(client):
     for content in (b"x" * (LARGEST + 1), iter([b"x" * (LARGEST // 2)] * 3)):
         reply = client.post(LOOK, content=content)
         assert (reply.status_code, "at most" in problem(reply)) == (413, True)
+
+
+def test_a_crowd_is_told_when_to_ask_again(client):
+    full = Border(client.app, "127.0.0.1")
+    full.inside = WAITING
+    reply = TestClient(full, base_url="http://127.0.0.1").get("/api/models")
+    assert (reply.status_code, reply.headers["retry-after"], full.inside) == (503, "1", WAITING)
+    assert reply.json() == {"problem": "too many ask at once: try again in a second"}
+    full.inside -= 1
+    assert TestClient(full, base_url="http://127.0.0.1").get("/api/models").status_code == 200
+    assert full.inside == WAITING - 1
+
+
+def test_a_client_that_sends_too_slowly_is_left(client, monkeypatch):
+    monkeypatch.setattr(patience, "PATIENCE", 0.2)
+    with served(client.app, http=patience.Patient) as address:
+        port = int(address.rstrip("/").rpartition(":")[2])
+        with (
+            socket.create_connection(("127.0.0.1", port)) as slow,
+            socket.create_connection(("127.0.0.1", port)) as again,
+        ):
+            slow.settimeout(5)
+            again.settimeout(5)
+            slow.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+            again.sendall(b"GET /none HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert again.recv(12) == b"HTTP/1.1 404"
+            again.sendall(b"GET")
+            assert ended(slow)
+            assert ended(again)
+        assert asked(f"{address}api/models")["models"]
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the other side closes a connection, after whatever it still had to say."""
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(2**16):
+            pass
+    return True
 
 
 def test_every_answer_has_its_headers(client):

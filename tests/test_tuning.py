@@ -150,9 +150,10 @@ REFUSED = [
     ("layer_decay=1.5", "layer_decay is a share from 0 to 1"),
     ("head_first=-1", "head_first must be 0 epochs or more"),
     (("tuning=lora", "rank=0"), "rank must be 1 or more"),
-    (("tuning=lora", "optimiser=muon"), "none of them learns here: choose adamw"),
+    (("tuning=lora", "optimiser=muon"), "none learns: use adamw"),
     (("tuning=head", "objective=dino"), "are for fine-tuning with labels"),
     (("layer_decay=0.5", "objective=mae"), "are for fine-tuning with labels"),
+    (("tuning=lora", "matrices="), "matrices names none for tuning lora to change: choose from qkv, out"),
     (("tuning=lora", "matrices=qvk"), "did you mean 'qkv'"),
 ]
 
@@ -165,7 +166,8 @@ def test_what_makes_no_sense_is_refused(words, expected: str) -> None:
 
 
 def test_a_model_without_such_matrices_is_refused() -> None:
-    assert "this model has none of qkv, out" in refusal(LowRank().prepare, learner_of(small_vit(depth=0)))
+    text = refusal(LowRank().prepare, learner_of(small_vit(depth=0)))
+    assert "qkv, out, which this attention and depth have not" in text
 
 
 def test_paces_are_alike_by_default() -> None:

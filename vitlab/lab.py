@@ -11,7 +11,7 @@ from torch import Tensor
 from vitlab.data import data_folder
 from vitlab.data.prepared import Card, Normalise, Prepared, move, prepare
 from vitlab.engine.building import build
-from vitlab.engine.evaluation import Evaluation, counted, evaluate_part
+from vitlab.engine.evaluation import Evaluation, counted, evaluate_part, in_numbers
 from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.engine.progress import Progress
 from vitlab.engine.run import Run, claim_run, open_run, take_start
@@ -162,7 +162,8 @@ def evaluate(run: Run | Path | str, data: Path | str | None = None, device: str 
     test = load_data(experiment, data).test
     bfloat16 = use_bfloat16(experiment.training.precision, where)
     normalise = Normalise(run.card, where)
-    return evaluate_part(run.model().to(where), move(test, where), normalise, bfloat16, experiment.testing)
+    found = evaluate_part(run.model().to(where), move(test, where), normalise, bfloat16, experiment.testing)
+    return in_numbers(found, run.folder)
 
 
 def report(

@@ -86,6 +86,8 @@ def prepare(data: Data, folder: Path) -> Prepared:
     if data.classes:
         loaded = only(loaded, data.classes)
     train, validation = hold_out(loaded.train, data.validation)
+    if data.limit > len(train):
+        raise BadInput(f"limit asks for {data.limit} pictures, and validation {data.validation:g} leaves {len(train)}")
     if data.limit:
         train = take(train, data.limit)
     return Prepared(describe(loaded, train, validation, data.normalise), train, validation, loaded.test)

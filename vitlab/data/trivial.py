@@ -94,6 +94,8 @@ def grey_of(pictures: Tensor) -> Tensor:
 
 def smooth(pictures: Tensor) -> Tensor:
     """Each pixel 5/13 of itself and 1/13 of each of its eight neighbours; the outermost stay as they are."""
+    if min(pictures.shape[-2:]) < 3:
+        return pictures
     inner = F.avg_pool2d(pictures, 3, stride=1) * 9 / 13 + pictures[..., 1:-1, 1:-1] * 4 / 13
     out = pictures.clone()
     out[..., 1:-1, 1:-1] = inner

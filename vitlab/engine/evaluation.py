@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +37,11 @@ class Evaluation:
     def losses(self) -> Tensor:
         """Cross-entropy of each picture (n,)."""
         return F.cross_entropy(self.logits, self.labels, reduction="none")
+
+    @property
+    def unanswered(self) -> int:
+        """How many pictures got an answer that is no number, or is so wrong that its loss is none."""
+        return self.count - int((self.logits.isfinite().all(dim=-1) & self.losses.isfinite()).sum())
 
     @property
     def count(self) -> int:
@@ -85,6 +91,16 @@ def checked(given: Evaluation) -> Evaluation:
     if len(labels) and not 0 <= labels.min() <= labels.max() < logits.shape[1]:
         raise ValueError(f"labels from {labels.min()} to {labels.max()} for {logits.shape[1]} classes")
     return given
+
+
+def in_numbers(found: Evaluation, folder: Path) -> Evaluation:
+    """The evaluation, if there is a figure in it: a model that has diverged gives none."""
+    if found.unanswered:
+        raise BadInput(
+            f"what {folder} answers on {found.unanswered} of {found.count} pictures are no numbers, so there is no "
+            "figure: it has diverged; try a lower learning_rate, a longer warmup or a smaller clip"
+        )
+    return found
 
 
 def wilson(correct: int, count: int, z: float = 1.959964) -> tuple[float, float]:

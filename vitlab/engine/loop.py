@@ -17,7 +17,7 @@ from vitlab.data.dataset import Part
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine import memory
 from vitlab.engine.compiler import compiler_trouble, in_compiled_parts
-from vitlab.engine.evaluation import Evaluation, counted, evaluate_part
+from vitlab.engine.evaluation import Evaluation, counted, evaluate_part, in_numbers
 from vitlab.engine.probe import Reader, give_head, glance
 from vitlab.engine.progress import Progress
 from vitlab.engine.replay import Replay
@@ -151,7 +151,7 @@ class Loop:
         count = counted(len(part), testing)
         mine, change = part.pick(self.team.part(count)), change or self.normalise
         found = evaluate_part(self.session.evaluated, mine, change, self.bfloat16, replace(testing, drop_last=False))
-        return Evaluation(self.team.join(found.logits, count), part.labels[:count].cpu())
+        return in_numbers(Evaluation(self.team.join(found.logits, count), part.labels[:count].cpu()), self.run.folder)
 
     def train_epoch(self, asked: Callable[[], bool]) -> None:
         """From wherever the epoch stands to its end: steps, and where it is time to, validation and metrics."""

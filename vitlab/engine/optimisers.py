@@ -54,7 +54,9 @@ class Muon:
             in_stem = self.filters and name.endswith("convolve.weight")
             (matrices if in_block or in_stem else rest).append((name, parameter))
         if not matrices:
-            raise BadInput("optimiser muon works on matrices of blocks, and none of them learns here: choose adamw")
+            raise BadInput(
+                "optimiser muon moves the blocks' matrices, and with this depth and tuning none learns: use adamw"
+            )
         groups: dict[tuple[int, Pace], list[nn.Parameter]] = {}
         for name, parameter in matrices:
             parts = 3 if self.apart and name.endswith("qkv.weight") else 1

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -81,6 +81,8 @@ class LowRank:
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise BadInput(f"rank must be 1 or more, not {self.rank}")
+        if not self.matrices:
+            raise BadInput(f"matrices names none for tuning lora to change: choose from {', '.join(get_args(Matrix))}")
 
     def prepare(self, learner: Learner) -> None:
         """Freeze all but the logits, and give each matrix a change that is 0 at first."""
@@ -92,7 +94,7 @@ class LowRank:
         ]
         if not chosen:
             names = ", ".join(self.matrices)
-            raise BadInput(f"tuning lora changes the blocks' matrices, and this model has none of {names}")
+            raise BadInput(f"tuning lora changes the blocks' {names}, which this attention and depth have not")
         for name in chosen:
             learner.set_submodule(name, Changed(learner.get_submodule(name), self.rank, self.alpha / self.rank))
 

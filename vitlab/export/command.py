@@ -81,7 +81,7 @@ def chosen(name: str, flags: dict[str, bool]) -> Target:
 def told(kept: Kept) -> list[str]:
     form, shape = kept.form, kept.form.graph.network.shape
     tall, wide = step(form.graph.network)
-    size = f"height a multiple of {tall}, width of {wide}"
+    size = f"height a multiple of {tall}, width of {wide}, twice that or more"
     if form.fixed:
         size = f"{shape.height}×{shape.width} alone, since {form.fixed}"
     asked = f"batches of {', '.join(map(str, BATCHES))}{'' if form.fixed else ' and other sizes'}"

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from vitlab.export.graph import Form, Graph
+from vitlab.export.graph import Form, Graph, step
 from vitlab.export.subject import Answer, Subject
 
 
@@ -25,7 +25,10 @@ class TorchExport:
 
     def form(self, subject: Subject) -> Form:
         graph = Graph(subject.network, subject.card, subject.run.temperature, maps=self.maps, layers=self.layers)
-        return Form(graph, subject.run.experiment.model)
+        shape, (tall, wide) = subject.network.shape, step(subject.network)
+        single = shape.height < 2 * tall or shape.width < 2 * wide
+        held = "torch.export takes a single row or column of patches for a constant" if single else ""
+        return Form(graph, subject.run.experiment.model, held)
 
     def write(self, subject: Subject, form: Form, path: Path) -> None:
         with warnings.catch_warnings():

@@ -82,7 +82,10 @@ class Predictor:
     def answer(self, pictures: Tensor) -> Tensor:
         """uint8 (b, c, y, x) → probabilities (b, classes)."""
         given = self.normalise(unit((255 - pictures if self.invert else pictures).to(self.device)))
-        return (self.network.logits(given) / self.temperature).softmax(dim=-1).cpu()
+        found = (self.network.logits(given) / self.temperature).softmax(dim=-1).cpu()
+        if not bool(found.isfinite().all()):
+            raise BadInput(f"what {self.run.folder} answers are no numbers, so it names no class: has it diverged?")
+        return found
 
     def named(self, path: Path, row: Tensor) -> Prediction:
         order = row.argsort(descending=True).tolist()

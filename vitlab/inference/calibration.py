@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from vitlab.data.prepared import Normalise, move
-from vitlab.engine.evaluation import Evaluation, evaluate_part
+from vitlab.engine.evaluation import Evaluation, evaluate_part, in_numbers
 from vitlab.engine.facts import Facts
 from vitlab.engine.loop import use_bfloat16
 from vitlab.engine.run import Run
@@ -55,7 +55,7 @@ def calibrate(run: Run | Path | str, data: Path | str | None = None, device: str
     check_same_pictures(run, prepared)
     bfloat16 = use_bfloat16(experiment.training.precision, where)
     part, normalise = move(prepared.validation, where), Normalise(run.card, where)
-    held_out = evaluate_part(run.model().to(where), part, normalise, bfloat16)
+    held_out = in_numbers(evaluate_part(run.model().to(where), part, normalise, bfloat16), run.folder)
     temperature = fit(held_out.logits, held_out.labels)
     test = run.evaluation
     found = Calibration(

@@ -124,8 +124,8 @@ class SoftmaxMixer(Mixer):
         self.qkv = nn.Linear(width, 3 * width, bias=settings.bias)
         self.out = nn.Linear(width, width, bias=not settings.lean) if settings.project else nn.Identity()
         learned = not settings.lean
-        self.normalise_queries = HeadNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
-        self.normalise_keys = HeadNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
+        self.normalise_queries = RmsNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
+        self.normalise_keys = RmsNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
 
     def forward(self, tokens: Tensor, rotation: Turning | None = None, read: slice | None = None) -> Tensor:
         queries, keys, values = self.split(tokens, rotation)
@@ -175,7 +175,7 @@ class SoftmaxMixer(Mixer):
         return slow or bool(self.dropout and self.training)
 
 
-class HeadNorm(nn.RMSNorm):
+class RmsNorm(nn.RMSNorm):
     """RMSNorm in the type of what it is given, so that autocast's bfloat16 stays on the fused kernel."""
 
     def forward(self, x: Tensor) -> Tensor:

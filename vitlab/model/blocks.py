@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.errors import BadInput
-from vitlab.model.attention import Attention, keep
+from vitlab.model.attention import Attention, RmsNorm, keep
 from vitlab.model.layout import Layout
 from vitlab.model.positions import Turning
 
@@ -42,7 +42,7 @@ class Block:
 
     def normalise(self, width: int) -> nn.Module:
         if self.norm_kind == "rms":
-            return nn.RMSNorm(width, eps=self.epsilon, elementwise_affine=not self.lean)
+            return RmsNorm(width, eps=self.epsilon, elementwise_affine=not self.lean)
         return nn.LayerNorm(width, eps=self.epsilon, elementwise_affine=not self.lean)
 
     def build(self, width: int, attention: Attention, layout: Layout, depth: float) -> "BlockLayer":

@@ -48,6 +48,8 @@ class ViT:
             raise BadInput(f"across batch mixes pictures, which attention {self.attention.kind} cannot: use softmax")
         if self.across == "batch" and isinstance(self.positions, Rotary):
             raise BadInput("across batch mixes pictures, and positions rotary turn tokens: choose other positions")
+        if self.across == "batch" and self.block.shift:
+            raise BadInput("across batch mixes pictures, and shift takes features from neighbours in one: use shift=0")
         return VisionTransformer(self, shape, classes)
 
 

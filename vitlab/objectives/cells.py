@@ -36,6 +36,11 @@ class Cells(nn.Module):
     def __init__(self, layout: Layout, height: int, width: int):
         super().__init__()
         self.grid = min(layout.grids, key=lambda grid: grid.tokens)
+        if height % self.grid.rows or width % self.grid.columns:
+            raise BadInput(
+                f"patches are hidden in whole pixels, and tokens lie in {self.grid.rows}×{self.grid.columns} patches "
+                f"on pictures of {height}×{width}: choose another size to resize to, or another patch"
+            )
         self.size = (height // self.grid.rows, width // self.grid.columns)
         places = torch.arange(layout.extra + layout.patches) - layout.extra
         inside = [

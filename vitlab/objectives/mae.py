@@ -57,6 +57,10 @@ class Autoencoder(Learner):
         self.shown = len(self.cells) - min(max(round(settings.hidden * len(self.cells)), 1), len(self.cells) - 1)
         self.cells.check(self.network, self.shown)
         pixels = shape.channels * self.cells.size[0] * self.cells.size[1]
+        if pixels < 2:
+            raise BadInput(
+                "objective mae draws a patch around its mean, and one of a single pixel is its mean: use larger"
+            )
         self.decoder = Decoder(settings, self.network.width, self.cells.grid, pixels)
 
     def kept(self) -> dict[str, Tensor]:

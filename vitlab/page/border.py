@@ -3,12 +3,15 @@
 import asyncio
 import ipaddress
 import json
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST = 2**20  # bytes of a request's body
 PATIENCE = 10.0  # seconds that a body may take to arrive
+WAITING = 128  # requests that are read, wait for their turn or are answered at once; with their bodies, the memory held
+CLOSING = {"connection": "close"}  # what is left of the request is not read
 
 HEADERS = {
     "content-security-policy": (
@@ -24,10 +27,10 @@ HEADERS = {
 
 
 class Border:
-    """Refuses foreign hosts and origins and bodies that are too large or too slow; puts headers on every answer."""
+    """Refuses foreign hosts and origins, crowds, and bodies that are too large or too slow; puts headers on answers."""
 
     def __init__(self, app: ASGIApp, host: str):
-        self.app, self.host = app, host
+        self.app, self.host, self.inside = app, host, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,16 +47,26 @@ class Border:
             await refuse(guarded, 403, "this page answers only under the name it was started with")
         elif given.get("origin", own := f"http://{given['host']}") not in (own, f"https://{given['host']}"):
             await refuse(guarded, 403, "another site's pages may not ask here")
+        elif self.inside >= WAITING:
+            await refuse(guarded, 503, "too many ask at once: try again in a second", {"retry-after": "1"})
         else:
+            self.inside += 1
             try:
-                body = await asyncio.wait_for(read_body(receive, given.get("content-length", "")), PATIENCE)
-            except TimeoutError:
-                await refuse(guarded, 408, "the request did not arrive in time")
-                return
-            if body is None:
-                await refuse(guarded, 413, f"a request may have at most {LARGEST:,} bytes")
-            else:
-                await self.app(scope, replayed(body, receive), guarded)
+                await self.enter(scope, receive, guarded, given.get("content-length", ""))
+            finally:
+                self.inside -= 1
+
+    async def enter(self, scope: Scope, receive: Receive, send: Send, stated: str) -> None:
+        """Let a request in, once it is there as a whole."""
+        try:
+            body = await asyncio.wait_for(read_body(receive, stated), PATIENCE)
+        except TimeoutError:
+            await refuse(send, 408, "the request did not arrive in time", CLOSING)
+            return
+        if body is None:
+            await refuse(send, 413, f"a request may have at most {LARGEST:,} bytes", CLOSING)
+        else:
+            await self.app(scope, replayed(body, receive), send)
 
 
 def named(given: str, host: str) -> bool:
@@ -105,8 +118,9 @@ def replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def refuse(send: Send, status: int, sentence: str) -> None:
+async def refuse(send: Send, status: int, sentence: str, more: Mapping[str, str] | None = None) -> None:
     body = json.dumps({"problem": sentence}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    headers = {"content-type": "application/json", "content-length": str(len(body)), **(more or {})}
+    listed = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})

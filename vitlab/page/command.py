@@ -125,7 +125,11 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(app: "FastAPI", listening: socket.socket) -> None:
     import uvicorn  # noqa: PLC0415 (an extra, and slow to import)
 
+    from vitlab.page.patience import Patient  # noqa: PLC0415 (it needs uvicorn)
+
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        app, http=Patient, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2
+    )
     with suppress(KeyboardInterrupt):  # how it is meant to end
         uvicorn.Server(config).run(sockets=[listening])

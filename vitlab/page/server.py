@@ -61,7 +61,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": why}
     for status, why in (
         (400, "no JSON"), (403, "a foreign host or origin"), (404, "no such model"), (408, "too slow"),
-        (413, "too large"), (422, "no such picture or patch"),
+        (413, "too large"), (422, "no such picture or patch"), (503, "too many at once"),
     )
 }  # fmt: skip
 

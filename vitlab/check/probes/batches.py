@@ -85,7 +85,7 @@ def unchanged(subject: Subject) -> Finding:
         return fine("test pictures read twice are the same")
     learned, tested = reading(subject, train), reading(subject, test)
     shift = float(((learned.mean - tested.mean) / learned.deviation.clamp(min=1e-6)).abs().max())
-    stretch = float((tested.deviation / learned.deviation.clamp(min=1e-6)).log().abs().max())
+    stretch = float((tested.deviation.clamp(min=1e-6) / learned.deviation.clamp(min=1e-6)).log().abs().max())
     measured = f"means differ by {shift:.2f} deviations, deviations by a factor of {exp(stretch):.2f}"
     if shift <= 0.5 and stretch <= 0.5:
         return fine(f"test pictures read twice are the same, and normalised as the training pictures ({measured})")
