@@ -24,7 +24,7 @@ from torch import nn
 import vitlab as package
 from vitlab.cli import main
 from vitlab.engine.storage import read_tensors, write_tensors
-from vitlab.export import Hub, Mismatch, Subject, export
+from vitlab.export import Hub, Mismatch, Subject, TorchExport, export
 from vitlab.export.graph import Form
 from vitlab.export.onnx import session_of
 
@@ -171,3 +171,9 @@ def test_an_export_that_answers_otherwise_is_an_error_and_leaves_nothing(trained
 )
 def test_what_cannot_be_exported_is_refused(trained: Path, vitlab, words, said) -> None:
     assert said in refused(vitlab("export", trained, *words, status=2))
+
+
+def test_a_full_disk_does_not_end_the_process(trained) -> None:
+    target, subject = TorchExport(), Subject(package.open_run(trained))
+    with pytest.raises(OSError, match="No space left"):
+        target.write(subject, target.form(subject), Path("/dev/full"))

@@ -1,10 +1,8 @@
 """A run may be killed at any instant and resumed to the same bits; what is damaged is named and left alone."""
 
 import json
-import random
 import shutil
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,46 +47,6 @@ def test_the_same_seed_gives_the_same_bits(tmp_path, extra):
     start(tmp_path / "other", *extra, "seed=1")
     assert bits(tmp_path / "first") == bits(tmp_path / "second")
     assert bits(tmp_path / "first")[0] != bits(tmp_path / "other")[0]
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        pytest.param(("optimiser=adamw",), marks=pytest.mark.slow),
-        ("optimiser=muon", "ema=0.9", "model.block.dropout=0.1", "cutmix=1", "rotate=10"),
-    ],
-)
-def test_killed_at_many_moments_it_ends_in_the_same_bits(tmp_path, processes, extra):
-    def run(folder: Path) -> float:
-        process = processes.Process(target=start, args=(folder, *extra))
-        began = time.monotonic()
-        process.start()
-        process.join()
-        assert process.exitcode == 0
-        return time.monotonic() - began
-
-    run(tmp_path / "warm")  # the first process also starts the server
-    whole = run(tmp_path / "whole")
-    expected = bits(tmp_path / "whole")
-    moments, kills, victim = random.Random(7), 0, 0
-    while kills < 10:
-        folder = tmp_path / f"victim-{victim}"
-        victim += 1
-        for _ in range(60):
-            process = processes.Process(target=start, args=(folder, *extra))
-            process.start()
-            process.join(moments.uniform(0.05, whole))
-            if process.exitcode is not None:
-                assert process.exitcode == 0
-                break
-            process.kill()
-            process.join()
-            if process.exitcode == 0:  # it ended between the two lines above
-                break
-            assert process.exitcode == -signal.SIGKILL
-            kills += 1
-        assert bits(folder) == expected
-        assert not list(folder.glob(".*.part*")) or (folder / "weights.safetensors").exists()
 
 
 LONGER = (*QUICK, "epochs=12", "checkpoint=1000")

@@ -73,6 +73,7 @@ def test_a_space_that_makes_no_sense_is_refused(space, said):
     [
         (OSError(errno.EMFILE, "Too many open files"), "too many files are open"),
         (OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full")), "disk is full"),
+        (OperationalError("INSERT", {}, sqlite3.OperationalError("disk I/O error")), "disk I/O error"),
     ],
 )
 def test_trouble_of_this_machine_is_said_at_once(trouble, said):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from torture.runner import areas, main
 
+SEED = 13  # by which crash begins with a training that has all kinds of state, killed by SIGKILL
 PLANTED = """
 import time
 from torture import Outcome
@@ -66,7 +67,7 @@ def test_an_area_that_fails_itself_is_a_loss(plant, capfd):
 @pytest.mark.parametrize("name", areas())
 def test_nothing_is_lost_in_the_first_steps_of_an_area(name, tmp_path):
     """At least one step, and as many as begin within two seconds."""
-    until, steps = time.monotonic() + 2, import_module(areas()[name]).trials(0, tmp_path)
+    until, steps = time.monotonic() + 2, import_module(areas()[name]).trials(SEED, tmp_path)
     tried = 0
     while not tried or time.monotonic() < until:
         outcome = next(steps)

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,9 +32,11 @@ class TorchExport:
         return Form(graph, subject.run.experiment.model, held)
 
     def write(self, subject: Subject, form: Form, path: Path) -> None:
+        content = BytesIO()  # on a full disk, torch's own writing ends the process
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of tables that are views, which are stored whole
-            torch.export.save(form.program(), path, extra_files=subject.facts())
+            torch.export.save(form.program(), content, extra_files=subject.facts())
+        path.write_bytes(content.getbuffer())
 
     def load(self, path: Path) -> Answer:
         return torch.export.load(path).module()

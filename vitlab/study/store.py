@@ -28,7 +28,10 @@ PATIENCE = 90.0  # seconds for which a storage that does not answer is asked aga
 KEPT = "vitlab"  # the study's attribute that holds its plan
 FORMS = "sqlite:///PATH, journal:PATH or postgresql://USER@HOST/DATABASE"
 Answer = TypeVar("Answer")
-OF_SQLITE = ("database or disk is full", "attempt to write a readonly database", "unable to open database file")
+OF_SQLITE = (
+    "database or disk is full", "disk I/O error", "attempt to write a readonly database",
+    "unable to open database file",
+)  # fmt: skip
 
 
 class Unreachable(BadInput):
