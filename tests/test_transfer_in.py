@@ -293,6 +293,14 @@ def test_weights_that_are_no_numbers_of_their_own_are_refused(tensor: Tensor, tm
     assert "norm.weight is no plain tensor" in refusal(find, str(tmp_path / "x.pth"))
 
 
+@pytest.mark.parametrize("value", [float("inf"), 10**400, [0] * 10_000, {"a": []}])
+@pytest.mark.parametrize("name", ["num_attention_heads", "image_size", "layer_norm_eps", "hidden_act", "id2label"])
+def test_a_configuration_of_other_things_is_one_line(name: str, value: object, tmp_path: Path) -> None:
+    config = {"model_type": "vit", "num_attention_heads": 2, name: value}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert len(refusal(find, str(tmp_path))) < 400
+
+
 @pytest.mark.parametrize("content", ["[]", '{"weight_map": {"a": "../x.bin"}}', '{"weight_map": []}'])
 def test_an_index_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "vit", "num_attention_heads": 2}')

@@ -1,8 +1,8 @@
 """Every file that the product reads, damaged: it is refused in one line, or what is read is sound; nothing else.
 
 Thousands of cases are read in one process, which has so much memory and no more, and is killed where a case takes too
-long. A case is told by its reader, the seed and its number, and is damaged in the same way each time; the readers are
-listed in readers.py, the damage is in mutations.py, and a process judges by judging.py.
+long. A case is told by its reader, the seed and its number, and is damaged in the same way each time, so far as the
+whole file is the same: a run has its date in it. The readers are listed in readers.py, the damage is in mutations.py.
 """
 
 import os

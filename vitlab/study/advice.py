@@ -60,7 +60,7 @@ def unready(name: str) -> BadInput:
 
 def for_less(results: Results, chosen: Point) -> list[str]:
     """The most accurate of the points that take half the time or less."""
-    cheap = [point for point in results.points if point.seconds <= chosen.seconds / 2]
+    cheap = [point for point in results.points if 0 < point.seconds <= chosen.seconds / 2]
     if not cheap or len(results.devices) != 1:
         return []
     best = max(cheap, key=lambda point: point.accuracy)

@@ -173,8 +173,8 @@ def ran(kept: Mapping[str, Any]) -> Ran:
     facts = {name: from_json(kind, kept[name], name) for name, kind in kinds.items()}
     curve = [from_json(tuple[float, ...], line, "curve") for line in kept["curve"]]
     tested = kept["test_accuracy"]
-    if any(len(line) != 3 for line in curve):
-        raise BadInput("a curve is lines of epoch, seconds and accuracy")
+    if any(len(line) != 3 for line in curve) or not 0 <= facts["accuracy"] <= 1 or facts["seconds"] < 0:
+        raise BadInput("a run has an accuracy from 0 to 1, seconds, and a curve of epoch, seconds and accuracy")
     return Ran(
         curve=tuple(curve), **facts,
         test_accuracy=None if tested is None else from_json(float, tested, "test_accuracy"),

@@ -86,7 +86,7 @@ def facts_of(path: Path, title: str) -> Facts:
     kind = choose(str(config.get("model_type")), CONFIGURATIONS, f"model_type in {path}")
     config = CONFIGURATIONS[kind] | config
     if config["hidden_act"] not in ("gelu", "relu"):
-        raise BadInput(f"{path}: vitlab's MLPs have gelu, relu or swiglu, not {config['hidden_act']}")
+        raise BadInput(f"{path}: vitlab's MLPs have gelu, relu or swiglu, not {shorten(str(config['hidden_act']))}")
     try:
         size = config["image_size"]
         height, width = size if isinstance(size, list) else (size, size)
@@ -103,7 +103,7 @@ def facts_of(path: Path, title: str) -> Facts:
             normalise=normalise or ("half" if kind in HALVES else "imagenet"),
             classes=tuple(shown(str(labels[key])) for key in sorted(labels, key=int)),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadInput(f"{path} cannot be read as a configuration of {kind}: {shorten(str(error))}") from None
 
 
