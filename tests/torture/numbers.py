@@ -61,7 +61,7 @@ def plain(path: Path) -> str:
 TWO = np.arange(20) % 2
 DATA: dict[str, Callable[[Path], Words]] = {
     "all black": lambda p: (arrays(p, noise(20, 8, 8) * 0, TWO), "patch=4"),
-    "all white": lambda p: (arrays(p, noise(20, 8, 8) // 256 + 255, TWO), "patch=4"),
+    "all white": lambda p: (arrays(p, noise(20, 8, 8) * 0 + 255, TWO), "patch=4"),
     "all black, in folders": lambda p: (folder(p, 6, 6, value=0), "patch=4"),
     "one class": lambda p: (arrays(p, noise(20, 8, 8), TWO * 0), "patch=4"),
     "one class, in folders": lambda p: (folder(p, 6), "patch=4"),
