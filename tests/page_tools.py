@@ -27,8 +27,10 @@ def launched() -> Iterator[Browser]:
 def until(page: Page, condition: str, main: str = "./main.js") -> None:
     """Wait for what the page's own modules say."""
     page.evaluate(
-        f"async (main) => {{ const {{ shown }} = await import(main); while (!({condition}))"
-        " await new Promise((ready) => setTimeout(ready, 10)); }",
+        f"""async (main) => {{ const {{ shown }} = await import(main), started = performance.now();
+        while (!({condition})) {{
+          if (performance.now() > started + 60000) throw new Error("a minute has passed");
+          await new Promise((ready) => setTimeout(ready, 10)); }} }}""",
         main,
     )
 

@@ -1,63 +1,68 @@
-"""The page in a real browser: drawn digits are read right, its numbers are PyTorch's, it asks no other host."""
+"""The page in a real browser, by both engines: digits are read right, numbers are PyTorch's, no other host is asked."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from page_tools import BROWSER, READ, launched, served, strokes, until
+from page_places import Open, Workplace, opened, workplace
+from page_tools import BROWSER, READ, launched, strokes, until
 from playwright.sync_api import Page, expect
 
 from vitlab import lab, open_run
-from vitlab.data.prepared import Normalise, unit
-from vitlab.page.command import engines
-from vitlab.page.server import application
+from vitlab.cli import main
+from vitlab.model import VisionTransformer
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: chromium-headless-shell)")
 
+ROOT = Path(__file__).parent.parent
 DIGITS = Path(__file__).parent / "data" / "mnist-first-200.npz"
 AXE = Path(__import__("axe_playwright_python").__file__).parent / "axe.min.js"
+SEVEN = 28  # the place of the picture that the page opens with
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    shown = engines([Path("mnist"), Path("mnist"), Path("cifar10")], None)
-    with served(application(shown)) as address:
-        yield address
+def work(tmp_path_factory, trained) -> Iterator[Workplace]:
+    with workplace(tmp_path_factory.mktemp("work"), trained) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with launched() as opened:
-        yield opened
+    with launched() as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=["server", "site"])
+def engine(request, browser, work) -> Iterator[Open]:
+    """The page by one engine, opened once for all tests."""
+    with work.place(request.param) as address, opened(browser, address) as made:
+        yield made
 
 
 @pytest.fixture
-def page(browser, address) -> Iterator[Page]:
-    """The page once its engine answers; whatever it complains of, or asks of others, is a failure."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    opened, complaints = context.new_page(), []
-    opened.on("console", lambda line: complaints.append(line.text) if line.type in ("error", "warning") else None)
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("request", lambda asked: complaints.append(asked.url) if not asked.url.startswith(address) else None)
-    opened.goto(address)
-    opened.wait_for_selector("html[data-ready=live]")
-    yield opened
-    context.close()
-    assert not complaints
-
-
-def said(page: Page) -> str:
-    page.wait_for_selector("#answers[aria-busy=false]")
-    return page.locator("#said").inner_text()
+def page(engine: Open) -> Iterator[Page]:
+    """The page as it opens; whatever it complains of, or asks of others, is a failure."""
+    page = engine.page
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.mouse.move(0, 0)
+    page.get_by_role("radio", name="mnist ·").click()
+    page.locator("#pictures button").nth(SEVEN).click()
+    expect(page.locator("#said")).to_have_text(re.compile("^7"))
+    yield page
+    assert not engine.complaints
 
 
 DRAW = """async (digits) => {
   const { ask, shown } = await import("./main.js"), board = document.getElementById("drawing"), found = [];
-  const box = board.getBoundingClientRect(), frame = () => new Promise(requestAnimationFrame);
-  const scale = box.width / 28, tell = (kind, x, y) => board.dispatchEvent(new PointerEvent(kind, {
+  const frame = () => new Promise(requestAnimationFrame);
+  board.scrollIntoView();
+  const box = board.getBoundingClientRect(), scale = box.width / 28;
+  const tell = (kind, x, y) => board.dispatchEvent(new PointerEvent(kind, {
     bubbles: true, pointerType: "pen", clientX: box.left + x * scale, clientY: box.top + y * scale }));
   for (const lines of digits) {
     document.getElementById("clear").click();
@@ -84,8 +89,9 @@ def test_100_test_digits_drawn_as_strokes_are_read_right(page):
 
 
 def test_a_digit_drawn_with_the_mouse(page):
-    box = page.locator("#drawing").bounding_box()
+    page.locator("#drawing").scroll_into_view_if_needed()
     page.locator("#clear").click()
+    box = page.locator("#drawing").bounding_box()
     page.mouse.move(box["x"] + 80, box["y"] + 60)
     page.mouse.down()
     for x, y in ((200, 60), (130, 230)):
@@ -95,52 +101,66 @@ def test_a_digit_drawn_with_the_mouse(page):
     assert page.locator("#note").inner_text() == "Centred by mass, as MNIST's digits are."
 
 
-@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+@pytest.mark.parametrize("name", ["mnist", "runs/scales"])
 def test_what_the_page_shows_is_what_pytorch_gives(page, name):
-    run = open_run(name)
-    if name != "mnist":
-        page.get_by_role("radio", name=name).click()
-        expect(page.locator("#said")).to_have_text(re.compile("^airplane"))
+    page.get_by_role("radio", name=f"{Path(name).name} ·").click()
     page.locator("#pictures button").nth(5).click()
-    until(page, "shown[0].pane.answer && !shown[0].pane.relevance")
-    until(page, "shown[0].pane.relevance")
-    found, card = page.evaluate(READ), run.card
-    pixels = torch.tensor(found["pixels"], dtype=torch.uint8).view(1, card.channels, card.height, card.width)
-    picture = Normalise(card, torch.device("cpu"))(unit(pixels))
-    network = run.model()
+    compare(page, Path(name), "./main.js")
+
+
+def compare(page: Page, run: Path, main: str) -> None:
+    """Every number of the picture that is shown, with a patch taken away and without."""
+    until(page, f"shown[0].pane.model.name === '{run.name}' && shown[0].pane.relevance", main)
+    whole = page.evaluate(READ, main)
+    held_against_torch(whole, run)
+    page.locator("#board .cells button").nth(1).click()
+    page.mouse.move(0, 0)
+    until(page, "shown[0].pane.answer?.unmasked && shown[0].pane.relevance", main)
+    masked = page.evaluate(READ, main)
+    assert masked["unmasked"] == pytest.approx(whole["logits"], abs=1e-5)
+    assert masked["masked"] == [1]
+    held_against_torch(masked, run)
+    assert masked["logits"] != pytest.approx(whole["logits"], abs=1e-4)
+    page.locator("#unmask").click()
+    until(page, "shown[0].pane.answer.unmasked === null", main)
+
+
+def held_against_torch(found: dict, folder: Path) -> None:
+    run = open_run(folder)
+    network, card = run.model(), run.card
+    pixels = np.array(found["pixels"], float).reshape(card.channels, card.height, card.width) / 255
+    grid = (network if isinstance(network, VisionTransformer) else network.join).layout.grids[0]
+    high, wide = card.height // grid.rows, card.width // grid.columns
+    for patch in found["masked"]:
+        y, x = high * (patch // grid.columns), wide * (patch % grid.columns)
+        pixels[:, y : y + high, x : x + wide] = card.mean[0]
+    picture = torch.tensor((pixels - card.mean[0]) / card.deviation[0], dtype=torch.float32)[None]
     seen = lab.look(network, picture)
-    (stream,) = seen.streams
-
-    def near(given: list[float], wanted: torch.Tensor) -> None:
-        assert (torch.tensor(given) - wanted.flatten()).abs().max() < 1e-4
-
-    near(found["logits"], seen.logits)
-    near(found["lens"], seen.lens)
-    maps = torch.stack([layer[0] for layer in network.maps(picture)[0].layers])
-    near(found["attention"], maps)
-    rows = torch.tensor(found["attention"]).view(maps.shape).sum(dim=-1)
-    assert (rows - 1).abs().max() < 1e-5
-    near(found["relevance"], stream.relevance)
-    near(found["rollout"], stream.rollout)  # the page's own arithmetic
+    with torch.no_grad():
+        logits = network.logits(picture)
+        maps = [layer for stream in network.maps(picture) for layer in stream.layers]
+    wanted = {"logits": logits, "lens": seen.lens, "attention": torch.cat([weights.flatten() for weights in maps])}
+    for name in ("relevance", "rollout"):  # rollout is the page's own arithmetic
+        wanted[name] = torch.cat([getattr(source, name) for source in seen.sources], dim=1)
+    for name, values in wanted.items():
+        assert (torch.tensor(found[name]) - values.flatten()).abs().max() < 1e-4, name
+    for weights in torch.tensor(found["attention"]).split([weights.numel() for weights in maps]):
+        rows = weights.view(-1, maps.pop(0).shape[-1]).sum(dim=-1)
+        assert (rows - 1).abs().max() < 1e-5
+    assert max(found["relevance"]) > 0
 
 
 def test_by_keyboard_a_patch_is_chosen_and_taken_away(page):
-    board = page.locator("#board [tabindex='0']")
+    board = page.locator("#board .cells [tabindex='0']")
     board.focus()
     for key in ("ArrowUp", "ArrowUp", "ArrowLeft"):
         page.keyboard.press(key)
-    found = page.evaluate(READ)
-    assert found["chosen"] == 1 * 7 + 2
+    assert page.evaluate(READ)["chosen"] == 1 * 7 + 2
     assert "from the patch in row 2, column 3" in page.locator(".legend b").inner_text()
     page.keyboard.press("Enter")
     until(page, "shown[0].pane.answer.unmasked !== null")
-    assert page.locator("#board button").nth(9).get_attribute("aria-pressed") == "true"
-    found, run = page.evaluate(READ), open_run("mnist")
-    pixels = np.array(found["pixels"], float).reshape(28, 28) / 255
-    pixels[4:8, 8:12] = run.card.mean[0]
-    picture = torch.tensor((pixels - run.card.mean[0]) / run.card.deviation[0], dtype=torch.float32)[None, None]
-    with torch.no_grad():
-        assert (torch.tensor(found["logits"]) - run.model().logits(picture)[0]).abs().max() < 1e-4
+    assert page.locator("#board .cells button").nth(9).get_attribute("aria-pressed") == "true"
+    assert page.evaluate(READ)["masked"] == [9]
     page.locator("#unmask").press("Enter")
     until(page, "shown[0].pane.answer.unmasked === null")
     page.locator("#drawing").focus()
@@ -152,48 +172,74 @@ def test_by_keyboard_a_patch_is_chosen_and_taken_away(page):
 def test_pictures_are_taken_and_what_is_none_is_refused_in_words(page, tmp_path):
     other = tmp_path / "not.png"
     other.write_bytes(b"no picture at all")
+    page.locator("#pictures button").nth(0).click()
     page.locator("#file").set_input_files(other)
     expect(page.locator("#note")).to_contain_text("not a picture")
-    page.locator("#file").set_input_files(Path(__file__).parent.parent / "docs" / "seven.png")
+    page.locator("#file").set_input_files(ROOT / "docs" / "seven.png")
     expect(page.locator("#said")).to_have_text(re.compile("^7"))
+
+
+@pytest.mark.parametrize("engine", ["server"], indirect=True)
+def test_pictures_in_colour(page):
     page.get_by_role("radio", name="cifar10").click()
     expect(page.locator("#said")).to_have_text(re.compile("^airplane"))
-    page.locator("#file").set_input_files(Path(__file__).parent.parent / "docs" / "frog.png")
+    page.locator("#file").set_input_files(ROOT / "docs" / "frog.png")
     expect(page.locator("#said")).to_have_text(re.compile("^frog"))
+
+
+def test_patches_of_every_size_can_be_taken_away_by_keyboard(page):
+    page.get_by_role("radio", name="scales ·").click()
+    until(page, "shown[0].pane.model.name === 'scales' && shown[0].pane.answer")
+    sizes = page.get_by_role("radiogroup", name="Size of the patches")
+    sizes.get_by_role("radio").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.locator("#board .cells [tabindex='0']").focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    until(page, "shown[0].pane.answer.unmasked")
+    found, card = page.evaluate(READ), open_run("runs/scales").card
+    assert found["masked"] == [4 * 4 + 1]
+    pixels = np.array(found["pixels"], float).reshape(28, 28) / 255
+    pixels[:14, 14:] = card.mean[0]
+    picture = torch.tensor((pixels - card.mean[0]) / card.deviation[0], dtype=torch.float32)[None, None]
+    with torch.no_grad():
+        logits = open_run("runs/scales").model().logits(picture)[0]
+    assert (torch.tensor(found["logits"]) - logits).abs().max() < 1e-4
+    assert page.locator(".stage-block").all_inner_texts()[-1].startswith("Joined")
 
 
 def test_two_models_side_by_side_on_one_drawing(page):
     page.get_by_role("radio", name="beside mnist-2").click()
     until(page, "shown[1]?.pane.answer")
     assert page.locator(".pane").count() == 2
-    assert said(page).startswith("mnist: 7, ")
+    expect(page.locator("#said")).to_have_text(re.compile("^mnist: 7, "))
     first, second = page.locator(".bars").all_inner_texts()
     assert first == second  # the same model twice
     page.locator("#pictures button").nth(0).click()
-    expect(page.locator("#said")).to_have_text(re.compile("^mnist: 0"))
-    assert "mnist-2: 0" in said(page)
+    expect(page.locator("#said")).to_have_text(re.compile("^mnist: 0.*mnist-2: 0"))
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_nothing_serious_for_those_who_listen_or_need_contrast(page, scheme, width):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 800})
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run()")
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run({ resultTypes: ['violations'] })")
     serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
     assert not [(one["id"], one["nodes"][0]["html"]) for one in serious]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_first_view_needs_no_engine(browser, address):
+def test_the_first_view_needs_no_engine(browser, engine):
     context = browser.new_context()
-    opened = context.new_page()
-    opened.route("**/api/**", lambda route: route.abort())
-    opened.goto(address)
-    opened.wait_for_selector("html[data-ready=stored]")
-    assert opened.locator(".guess").inner_text().startswith("7")
-    assert opened.locator(".stage-block").count() == 4
-    expect(opened.locator("#note")).to_contain_text("does not answer")
+    first = context.new_page()
+    first.route(re.compile(r"/api/|ort\.wasm|\.onnx"), lambda route: route.abort())
+    first.goto(engine.address)
+    first.wait_for_selector("html[data-ready=stored]")
+    assert first.locator(".guess").inner_text().startswith("7")
+    assert first.locator(".stage-block").count() == 4
+    expect(first.locator("#note")).to_contain_text("does not answer")
     context.close()
 
 
@@ -216,3 +262,53 @@ def test_a_cell_of_the_confusion_matrix_opens_its_pictures(page):
     page.locator(".found .pictures button").first.click()
     expect(page.locator("#note")).to_have_text("This is a 2.")
     expect(page.locator("#said")).to_have_text(re.compile("^7"))
+
+
+def test_a_point_of_the_study_opens_its_very_model_by_keyboard(page):
+    dots, details = page.locator("#studio .chart .dot"), page.locator("#studio .details")
+    assert dots.count() == 4
+    page.locator("#studio .chart [tabindex='0']").focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowDown")  # to the least accurate
+    labels = [page.locator(".dot:focus").get_attribute("aria-label")]
+    while "recommended" not in labels[-1]:
+        page.keyboard.press("ArrowUp")
+        labels.append(page.locator(".dot:focus").get_attribute("aria-label"))
+    names, reached = zip(*(re.match(r"(.*): ([\d.]+)", label).groups() for label in labels), strict=True)
+    assert sorted(map(float, reached)) == [*map(float, reached)]
+    assert "on the front" in labels[-1]
+    name = names[-1]
+    page.keyboard.press("Enter")
+    expect(details).to_contain_text("Its model is the one below")
+    assert page.locator(".dot:focus").get_attribute("aria-pressed") == "true"
+    folder = Path("runs/shape") / (name.replace(", ", "-").replace(" ", "-") + "-seed0")
+    assert details.locator("dd").all_inner_texts()[:2] == re.findall(r"\d+", name)
+    compare(page, folder, "./main.js")
+    page.locator("#studio").get_by_role("radio", name="weights").click()
+    sizes = [
+        int(re.search(r"([\d,]+) weights", one.get_attribute("aria-label"))[1].replace(",", "")) for one in dots.all()
+    ]
+    assert sizes == sorted(sizes)
+    for dot in dots.all():
+        dot.press("Enter")
+        expect(details).to_contain_text(re.compile("Its model is (the one below|not in this page)"))
+    by_server = page.locator("html[data-engine=server]").count() == 1
+    assert page.locator(".chart .dot.absent").count() == (0 if by_server else 3)
+
+
+def test_every_command_of_the_documents_writes_a_page(work, browser, capsys):
+    found = re.findall(
+        r"^(vitlab page[^#\n]*--out[^#\n]*)", (ROOT / "docs" / "page.md").read_text(encoding="utf-8"), re.M
+    )
+    assert len(found) == 3
+    for command in found:
+        few = ["--trials", "1"] if "--study" in command else []
+        main([*shlex.split(command)[1:], *few, "--data", str(work.data())])
+    assert "1 of 4 points have their models in the page" in capsys.readouterr().out
+    onnx = (work.folder / "site" / "digits.onnx").read_bytes()
+    assert str(work.folder).encode() not in onnx
+    with opened(browser, (work.folder / "digits.html").as_uri(), "vitlab/main.js") as made:
+        compare(made.page, Path("runs/digits"), made.main)
+        made.page.locator(".matrix button").first.click()
+        expect(made.page.locator(".found .pictures button").first).to_be_visible()
+    assert not made.complaints

@@ -16,6 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 import schemathesis
+import studies
 import torch
 from conftest import refused
 from fastapi.testclient import TestClient
@@ -27,10 +28,12 @@ from vitlab.cli import main
 from vitlab.data.prepared import Normalise, unit
 from vitlab.engine.cost import flops
 from vitlab.engine.evaluation import Evaluation
+from vitlab.errors import BadInput
 from vitlab.page import patience
 from vitlab.page.border import LARGEST, WAITING, Border, named
 from vitlab.page.command import engines
 from vitlab.page.server import application
+from vitlab.page.still import RUNTIME, runtime
 from vitlab.page.views import MOST, SITE, cell, confusion, first_view
 
 PICTURE = base64.b64encode(bytes(range(256)) * 3 + bytes(16)).decode()
@@ -64,15 +67,17 @@ def test_a_look_is_what_pytorch_gives(client, shown):
         picture = Normalise(card, torch.device("cpu"))(unit(pixels[None]))
         with torch.no_grad():
             assert torch.allclose(torch.tensor(found["unmasked"]), engine.network.logits(picture)[0], atol=1e-4)
-            side = card.height // engine.grid.rows
+            (grid,) = engine.grids
+            side = card.height // grid.rows
             for patch in (3, 10):
-                y, x = side * (patch // engine.grid.columns), side * (patch % engine.grid.columns)
+                y, x = side * (patch // grid.columns), side * (patch % grid.columns)
                 picture[:, :, y : y + side, x : x + side] = 0  # the mean, once normalised
             assert torch.allclose(torch.tensor(found["logits"]), engine.network.logits(picture)[0], atol=1e-4)
         seen = lab.look(engine.network, picture)
         assert torch.allclose(floats(found["lens"]), seen.lens.flatten(), atol=1e-4)
         assert torch.allclose(floats(found["relevance"]), seen.streams[0].relevance.flatten(), atol=1e-4)
-        layers, heads, n = engine.facts["layers"], engine.facts["heads"], engine.grid.tokens
+        (told,) = engine.facts["streams"]
+        layers, heads, n = told["layers"], told["heads"], grid.tokens
         attention = floats(found["attention"]).view(layers, heads, n, n)
         assert torch.allclose(attention.mean(dim=2), seen.streams[0].attention[0], atol=1e-5)
         assert (attention.sum(dim=-1) - 1).abs().max() < 1e-5
@@ -277,17 +282,35 @@ def test_no_question_made_from_its_openapi_text_is_a_fault(client):
 def test_runs_that_cannot_be_shown_are_refused_in_one_line(vitlab, tmp_path):
     assert "no run at nothing" in refused(vitlab("page", "nothing", status=2))
     assert "99999 is no port" in refused(vitlab("page", "--port", "99999", status=2))
+    assert "no study at" in refused(vitlab("page", "--study", "none", status=2))
+    assert "name it by --study" in refused(vitlab("page", "--trials", 3, status=2))
+    assert "trials must be 1 or more" in refused(vitlab("page", "--study", "none", "--trials", 0, status=2))
     small = ("epochs=1", "data.limit=64", "batch=32", "width=16", "depth=1")
-    scales = train("digits", "model=multi-scale", *small, runs=tmp_path, quiet=True, name="scales")
-    assert "no single grid" in refused(vitlab("page", scales.folder, "--port", "0", status=2))
+    mixed = train("digits", "across=batch", "attention=softmax", *small, runs=tmp_path, quiet=True, name="mixed")
+    assert "from picture to picture" in refused(vitlab("page", mixed.folder, "--port", "0", status=2))
+
+
+def test_scales_in_one_sequence_are_what_pytorch_gives(tmp_path):
+    words = ("tokens=several-scales", "epochs=1", "data.limit=64", "batch=32", "width=16", "depth=1")
+    (engine,) = engines([train("digits", *words, runs=tmp_path, quiet=True, name="several").folder], None)
+    assert engine.facts["grids"] == [{"rows": 4, "columns": 4, "first": 0}, {"rows": 2, "columns": 2, "first": 16}]
+    pixels = engine.pictures.pixels[7]
+    found = engine.look(pixels, [0, 19], relevance=True)
+    picture = Normalise(engine.card, torch.device("cpu"))(unit(pixels[None]))
+    picture[:, :, :7, :7] = picture[:, :, 14:, 14:] = 0
+    seen = lab.look(engine.network, picture)
+    assert torch.allclose(torch.tensor(found["logits"]), seen.logits[0], atol=1e-4)
+    assert torch.allclose(floats(found["relevance"]), seen.streams[0].relevance[0], atol=1e-4)
+    assert floats(found["tokens"]).numel() == (1 + 16 + 4) * 16
 
 
 def test_a_run_of_your_own_with_a_class_token(trained):
     (engine,) = engines([trained], None)
     assert len(engine.pictures.labels) == 40  # digits are MNIST's
     found = engine.look(engine.pictures.pixels[0], [], relevance=True)
-    assert engine.facts["extra"] == ["class"]
-    assert floats(found["attention"]).numel() == engine.facts["layers"] * engine.facts["heads"] * 5**2
+    (stream,) = engine.facts["streams"]
+    assert stream["extra"] == ["class"]
+    assert floats(found["attention"]).numel() == stream["layers"] * stream["heads"] * 5**2
     first = json.loads(first_view(engine))
     assert first["model"]["name"] == engine.name
 
@@ -311,10 +334,13 @@ def test_every_command_of_the_documents_opens_a_page(trained, tmp_path, processe
     root = Path(__file__).parent.parent
     texts = [(root / name).read_text(encoding="utf-8") for name in ("README.md", "docs/page.md")]
     commands = {line.strip() for text in texts for line in re.findall(r"^(vitlab page[^#\n]*)", text, re.MULTILINE)}
-    commands -= {command for command in commands if "--out" in command}  # by tests/test_page_still.py
-    assert len(commands) == 3
+    commands -= {command for command in commands if "--out" in command}  # by tests/test_page_browser.py
+    assert len(commands) == 4
     for name in ("digits", "bag"):
         shutil.copytree(trained, tmp_path / "runs" / name)
+    url = f"sqlite:///{tmp_path}/runs/shape/study.db"
+    studies.created(studies.plan("width=8", name="shape"), url)
+    studies.work(url, tmp_path / "runs" / "shape", name="shape")
     monkeypatch.chdir(tmp_path)
     opened = []
     for words in (shlex.split(command)[1:] for command in commands):
@@ -328,7 +354,22 @@ def test_every_command_of_the_documents_opens_a_page(trained, tmp_path, processe
         os.kill(process.pid, signal.SIGINT)  # Ctrl-C
         process.join(20)
         assert process.exitcode == 0
-        assert shown == ([Path(run).name for run in words[1:]] or ["mnist", "cifar10"])
+        named = ["width-8-seed0"] if "--study" in words else [Path(run).name for run in words[1:]]
+        assert shown == (named or ["mnist", "cifar10"])
+
+
+def test_what_is_not_a_page_of_vitlabs_is_not_overwritten(trained, vitlab, tmp_path):
+    (tmp_path / "site").mkdir()
+    own = tmp_path / "site" / "index.html"
+    own.write_text("my home page")
+    assert "none of vitlab's pages" in refused(vitlab("page", trained, "--out", "site", status=2))
+    assert own.read_text() == "my home page"
+
+
+def test_without_npm_it_says_what_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BadInput, match=re.escape(f"needs {RUNTIME}, which npm fetches")):
+        runtime(tmp_path)
 
 
 def asked(address: str) -> dict:

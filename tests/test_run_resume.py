@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path

@@ -2,8 +2,10 @@
 
 import base64
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput
 from vitlab.look.tokens import describe_looking, extra_names
-from vitlab.model import VisionTransformer
-from vitlab.model.layout import Grid
+from vitlab.model import Network, Stream
+from vitlab.model.layout import Grid, Layout
+from vitlab.model.multiscale import LateClassToken, MultiScale, MultiScaleTransformer
 from vitlab.model.stream import evenly
+from vitlab.model.vit import VisionTransformer
 from vitlab.page.pictures import Pictures, pictures_of
 from vitlab.page.shown import Shown
 
@@ -34,7 +38,7 @@ class Engine:
     name: str
     run: Run
     card: Card
-    network: VisionTransformer
+    network: Network
     evaluation: Evaluation  # on the test part, as the run left it
     pictures: Pictures
     data: Path | None = None  # folder of the data sets
@@ -42,21 +46,19 @@ class Engine:
     @cached_property
     def facts(self) -> dict[str, Any]:
         """What the page must know of the model before any picture."""
-        model, result, layout = self.run.experiment.model, self.run.result, self.network.layout
-        with torch.no_grad():
-            added = self.network.positions(torch.zeros(1, layout.tokens, model.width))[0]
-            stream = self.network.trace(self.normalised(self.blank[None]))
-        stream = replace(stream, weigh=evenly)  # the page averages what is read, whatever the head makes of it
-        heads = getattr(self.network.blocks[0].attention, "heads", 1)
-        read = range(layout.tokens)[stream.read]
+        model, result, streams = self.run.experiment.model, self.run.result, list(self.stream.all())
+        heads = model.join if isinstance(model, MultiScale) else model.head
+        tokens = "conv-patches" if isinstance(model, MultiScale) else model.tokens.kind
+        added = added_positions(self.network, model.width)
+        late = isinstance(heads, LateClassToken) and model.positions.kind != "none"
         return {
             "name": self.name, "data": self.card.name, "classes": list(self.card.classes),
             "channels": self.card.channels, "height": self.card.height, "width": self.card.width,
-            "rows": self.grid.rows, "columns": self.grid.columns, "extra": extra_names(stream),
-            "layers": len(self.network.blocks), "heads": heads,
-            "features": model.width, "read": [read.start, read.stop], "reading": describe_looking(stream, None),
-            "kinds": {part: getattr(model, part).kind for part in ("tokens", "positions", "attention", "head")},
-            "norm": model.block.norm, "shift": model.width // model.block.shift if model.block.shift else 0,
+            "grids": numbered(self.grids, 0), "streams": [self.describe(stream, streams) for stream in streams],
+            "features": model.width, "norm": model.block.norm,
+            "kinds": {"tokens": tokens, "positions": "late" if late else model.positions.kind,
+                      "attention": model.attention.kind, "head": heads.kind},
+            "shift": model.width // model.block.shift if model.block.shift else 0,
             "smoothing": getattr(self.run.experiment.objective, "label_smoothing", 0.0),
             "scale": getattr(model.attention, "scale", ""), "normalised": getattr(model.attention, "qk_norm", False),
             "mean": list(self.card.mean), "deviation": list(self.card.deviation),
@@ -67,9 +69,27 @@ class Engine:
             "flops": flops(self.network),
         }  # fmt: skip
 
+    def describe(self, stream: Stream, streams: list[Stream]) -> dict[str, Any]:
+        """A stream: its tokens, its blocks, what is read of it, and the streams that feed it, by their places."""
+        earlier = [] if stream.before else [other for other in streams[: streams.index(stream)] if not other.before]
+        read = range(stream.layout.tokens)[stream.read]
+        reading = describe_looking(replace(stream, weigh=evenly), None)  # the page averages, whatever the head does
+        return {
+            "extra": extra_names(stream), "layers": len(stream.blocks),
+            "grids": numbered(stream.layout.grids, sum(other.layout.patches for other in earlier)),
+            "heads": heads_of(stream), "read": [read.start, read.stop], "reading": reading,
+            "before": [streams.index(source) for source in stream.before],
+        }  # fmt: skip
+
+    @cached_property
+    def stream(self) -> Stream:
+        """The way of an empty picture."""
+        with torch.no_grad():
+            return self.network.trace(self.normalised(self.blank[None]))
+
     @property
-    def grid(self) -> Grid:
-        return self.network.layout.grids[0]
+    def grids(self) -> tuple[Grid, ...]:
+        return self.stream.layout.grids
 
     @property
     def blank(self) -> Tensor:
@@ -102,13 +122,15 @@ class Engine:
 
     def without(self, picture: Tensor, masked: list[int]) -> Tensor:
         """The picture (1, c, y, x) with the data's mean colour, which is 0, in place of some patches."""
-        if odd := [place for place in masked if not 0 <= place < self.grid.tokens]:
-            raise BadInput(f"there is no patch {odd[0]}: they are counted from 0 to {self.grid.tokens - 1}")
-        kept = torch.ones(self.grid.tokens)
+        count = sum(grid.tokens for grid in self.grids)
+        if odd := [place for place in masked if not 0 <= place < count]:
+            raise BadInput(f"there is no patch {odd[0]}: they are counted from 0 to {count - 1}")
+        kept = torch.ones(count)
         kept[masked] = 0
-        kept = kept.view(self.grid.rows, self.grid.columns)
-        kept = kept.repeat_interleave(self.card.height // self.grid.rows, dim=0)
-        return picture * kept.repeat_interleave(self.card.width // self.grid.columns, dim=1)
+        for part in Layout(0, self.grids).on_grids(kept):
+            rows = part.repeat_interleave(self.card.height // part.shape[0], dim=0)
+            picture = picture * rows.repeat_interleave(self.card.width // part.shape[1], dim=1)
+        return picture
 
     def look(self, pixels: Tensor, masked: list[int], relevance: bool) -> dict[str, Any]:
         """All that the page shows of one picture (c, y, x) without its masked patches; relevance is slower, so apart.
@@ -133,21 +155,39 @@ def open_engine(run: Run, name: str, data: Path | None = None) -> Engine:
     card, network = run.card, run.model()
     if not card.labelled:
         raise BadInput(f"{run.folder} knows no classes: teach it some by 'vitlab finetune {run.folder}'")
-    if not isinstance(network, VisionTransformer) or len(network.layout.grids) > 1 or network.across == "batch":
-        raise BadInput(f"{run.folder} has no single grid of patches for the page to show: try 'vitlab look'")
-    if not len(network.blocks):
-        raise BadInput(f"{run.folder} has no blocks, so there is nothing to watch")
-    heads = max(getattr(block.attention, "heads", 1) for block in network.blocks)
-    size = len(network.blocks) * heads * network.layout.tokens**2
-    if size > MOST:
-        raise BadInput(
-            f"{run.folder} has {network.layout.tokens} tokens, too many to show at every stroke: try 'vitlab look'"
-        )
+    if isinstance(network, VisionTransformer) and network.across == "batch":
+        raise BadInput(f"{run.folder} attends from picture to picture, so no map of it lies on one picture")
     engine = Engine(name, run, card, network, run.evaluation, pictures_of(run, data), data)
+    streams = list(engine.stream.all())
+    if not any(len(stream.blocks) for stream in streams):
+        raise BadInput(f"{run.folder} has no blocks, so there is nothing to watch")
+    size = sum(len(stream.blocks) * heads_of(stream) * stream.layout.tokens**2 for stream in streams)
+    if size > MOST:
+        tokens = streams[-1].layout.tokens
+        raise BadInput(f"{run.folder} has {tokens} tokens, too many to show at every stroke: try 'vitlab look'")
     with torch.inference_mode():
         if not bool(network.logits(engine.normalised(engine.blank[None])).isfinite().all()):
             raise BadInput(f"what {run.folder} answers are no numbers, so there is nothing to watch: has it diverged?")
     return engine
+
+
+def heads_of(stream: Stream) -> int:
+    return max((getattr(block.attention, "heads", 1) for block in stream.blocks), default=1)
+
+
+def numbered(grids: Sequence[Grid], first: int) -> list[dict[str, int]]:
+    """Grids with the number of each one's first patch: patches are counted from grid to grid."""
+    starts = accumulate((grid.tokens for grid in grids), initial=first)
+    return [
+        {"rows": grid.rows, "columns": grid.columns, "first": start} for grid, start in zip(grids, starts, strict=False)
+    ]
+
+
+@torch.no_grad()
+def added_positions(network: Network, width: int) -> Tensor:
+    """(n, d): what is added to each token that enters."""
+    parts: list[Any] = [*network.scales] if isinstance(network, MultiScaleTransformer) else [network]
+    return torch.cat([part.positions(torch.zeros(1, part.layout.tokens, width))[0] for part in parts])
 
 
 def numbers(values: Tensor) -> str:

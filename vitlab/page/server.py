@@ -44,9 +44,9 @@ class Answer(BaseModel):
     logits: list[float]
     unmasked: Annotated[list[float] | None, Field(description="the logits with no patch taken away")]
     lens: Annotated[str, Field(description="(layers + 1, classes): logits before the first block and after each")]
-    attention: Annotated[str, Field(description="(layers, heads, n, n)")]
+    attention: Annotated[str, Field(description="(layers, heads, n, n) of each stream, one after another")]
     tokens: Annotated[str, Field(description="(n, d), as they enter the first block")]
-    norms: Annotated[str, Field(description="(layers + 1, n)")]
+    norms: Annotated[str, Field(description="(layers + 1, n) of each stream")]
     relevance: Annotated[str | None, Field(description="(n,)")]
     milliseconds: float
 

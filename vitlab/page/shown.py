@@ -13,6 +13,8 @@ from vitlab.look.inside import times
 from vitlab.look.tokens import looking
 from vitlab.model import Network, Stream
 
+SLOPES = (torch.ops.aten.silu_backward.default,)  # which the translator to ONNX does not know
+
 
 class Shown(nn.Module):
     """Tokens, maps and lens of one way through the model; relevance, which needs the way back, only if it is wanted."""
@@ -22,14 +24,15 @@ class Shown(nn.Module):
         self.network, self.relevance = network, relevance
 
     def forward(self, picture: Tensor) -> dict[str, Tensor]:
-        """(1, c, y, x) → lens (l + 1, classes), attention (l, h, n, n), tokens (n, d) that enter, norms (l + 1, n)."""
+        """(1, c, y, x) → lens (l + 1, classes), tokens (n, d), of each stream maps (l, h, n, n), norms (l + 1, n)."""
         with torch.set_grad_enabled(self.relevance):
             stream = self.network.trace(picture, by_map=True)
+        parts = list(stream.all())
         found = {
             "lens": torch.cat(self.network.lens(stream)),
-            "attention": torch.cat(stream.maps().layers),
-            "tokens": stream.tokens[0][0],
-            "norms": torch.stack([tokens[0].norm(dim=-1) for tokens in stream.tokens]),
+            "attention": torch.cat([weights.flatten() for part in parts for weights in part.maps().layers]),
+            "tokens": torch.cat([part.tokens[0][0] for part in parts if not part.before]),
+            "norms": torch.cat([tokens[0].norm(dim=-1) for part in parts for tokens in part.tokens]),
         }
         found = {name: values.detach() for name, values in found.items()}
         return found | {"relevance": relevance(self.network, stream)} if self.relevance else found
@@ -71,7 +74,8 @@ def as_onnx(network: Network) -> bytes:
     shape = network.shape
     picture = torch.zeros(1, shape.channels, shape.height, shape.width)
     shown = Shown(network, relevance=True).eval()
-    graph = make_fx(shown)(picture)  # the way back is written out, step by step
+    known = torch.export.default_decompositions()
+    graph = make_fx(shown, {slope: known[slope] for slope in SLOPES})(picture)  # the way back is written out
     program = torch.export.export(graph, (picture,), strict=False)
     model = in_onnx(program, "picture", list(shown(picture)), extra="page", light=True)
     on_demand(model, "relevance", "wanted")

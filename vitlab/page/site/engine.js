@@ -3,6 +3,17 @@
 // methods may answer in the browser itself.
 
 /**
+ * @typedef {{rows: number, columns: number, first: number}} Grid first: the number of its first patch
+ *
+ * @typedef {object} Stream A sequence of tokens and the blocks it goes through.
+ * @property {string[]} extra names of the tokens before the patches
+ * @property {Grid[]} grids
+ * @property {number} layers
+ * @property {number} heads
+ * @property {[number, number]} read the tokens that what comes next reads, from and up to
+ * @property {string} reading
+ * @property {number[]} before the streams that feed it, by their places
+ *
  * @typedef {object} Model What the page knows of a model before any picture.
  * @property {string} name
  * @property {string} data
@@ -10,14 +21,9 @@
  * @property {number} channels
  * @property {number} height
  * @property {number} width
- * @property {number} rows
- * @property {number} columns
- * @property {string[]} extra names of the tokens before the patches
- * @property {number} layers
- * @property {number} heads
+ * @property {Grid[]} grids of patches, one for each scale
+ * @property {Stream[]} streams of tokens: those that are cut from the picture, then the one that joins them, if any
  * @property {number} features
- * @property {[number, number]} read the tokens that the head reads, from and up to
- * @property {string} reading
  * @property {{tokens: string, positions: string, attention: string, head: string}} kinds
  * @property {string} norm
  * @property {number} shift features that the MLP reads from each neighbour
@@ -38,9 +44,9 @@
  * @property {number[]} logits
  * @property {number[] | null} unmasked
  * @property {Float32Array} lens (layers + 1, classes)
- * @property {Float32Array} attention (layers, heads, n, n)
+ * @property {Float32Array} attention (layers, heads, n, n) of each stream, one after another
  * @property {Float32Array} tokens (n, d)
- * @property {Float32Array} norms (layers + 1, n)
+ * @property {Float32Array} norms (layers + 1, n) of each stream
  * @property {Float32Array | null} relevance (n,)
  * @property {number} milliseconds
  *

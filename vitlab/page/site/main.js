@@ -58,7 +58,7 @@ function showModels(chosen) {
 /** @param {Model} a @param {Model} b */
 const fits = (a, b) => a.channels === b.channels && a.height === b.height && a.width === b.width;
 /** @param {Model} a @param {Model} b */
-const sameGrid = (a, b) => a.rows === b.rows && a.columns === b.columns;
+const sameGrid = (a, b) => JSON.stringify(a.grids) === JSON.stringify(b.grids);
 
 function showChoices() {
   const [{ pane }] = shown, beside = shown[1]?.pane.model.name ?? "";
@@ -164,7 +164,8 @@ async function answerAll() {
 /** @param {unknown} problem */
 function complain(problem) {
   const lost = problem instanceof TypeError; // fetch found nobody
-  part("note").textContent = lost ? "The engine does not answer: is 'vitlab page' still running?" : /** @type {Error} */ (problem).message;
+  const asked = still ? "has all of the page arrived?" : "is 'vitlab page' still running?";
+  part("note").textContent = lost ? `The engine does not answer: ${asked}` : /** @type {Error} */ (problem).message;
 }
 
 /** @param {Pane} pane @param {boolean} relevance */
@@ -192,7 +193,7 @@ function draw() {
   part("unmask").hidden = !pane.masked.size;
   part("readout").textContent = pane.chosen === null
     ? "Point at a patch to see where it looks. Click to take it away."
-    : `From ${pane.name(pane.chosen)}${pane.masked.has(pane.chosen) ? ", which is taken away" : ""}: rollout gives itself ${figure(pane.onPatches(pane.rollout())[pane.chosen])}.`;
+    : `From ${pane.name(pane.chosen)}${pane.masked.has(pane.chosen) ? ", which is taken away" : ""}: rollout gives itself ${figure(pane.rollout()[pane.entry(pane.chosen)])}.`;
   document.dispatchEvent(new Event("drawn"));
 }
 

@@ -1,9 +1,10 @@
 // @ts-check
 // Maps: one weight for each patch, in colour over the picture. Every map is a place to point at.
 import { bytes } from "./engine.js";
+import { centre, covered, gridOf, patchAt } from "./grids.js";
 import { figure, make } from "./words.js";
 
-/** @typedef {import("./pane.js").Pane} Pane @typedef {import("./engine.js").Model} Model */
+/** @typedef {import("./pane.js").Pane} Pane @typedef {import("./engine.js").Model} Model @typedef {import("./engine.js").Grid} Grid */
 /** @typedef {{most: number, signed: boolean, root: boolean}} Scale */
 
 /** @type {Uint8Array[]} */
@@ -44,15 +45,14 @@ export function paint(canvas, weights, columns, scale) {
 
 /** @param {HTMLCanvasElement} canvas @param {Model} model @param {Uint8Array} pixels @param {Set<number>} [masked] */
 export function paintPicture(canvas, model, pixels, masked) {
-  const { channels, height, width, rows, columns, mean } = model, size = height * width;
+  const { channels, height, width, mean } = model, size = height * width, gone = covered(model, masked ?? []);
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   const image = context.createImageData(width, height);
   for (let i = 0; i < size; i++) {
-    const y = Math.floor(i / width), patch = Math.floor((y * rows) / height) * columns + Math.floor(((i % width) * columns) / width);
     for (let c = 0; c < 3; c++) {
       const own = channels === 3 ? c : 0;
-      image.data[4 * i + c] = masked?.has(patch) ? 255 * mean[own] : pixels[own * size + i];
+      image.data[4 * i + c] = gone[i] ? 255 * mean[own] : pixels[own * size + i];
     }
     image.data[4 * i + 3] = 255;
   }
@@ -64,12 +64,14 @@ export const tell = (from, what, patch) => from.dispatchEvent(new CustomEvent("p
 
 /** A picture with a map over it, and a name below. */
 export class PatchMap {
-  /** @param {Model} model @param {string} name @param {boolean} [bare] without a picture behind */
-  constructor(model, name, bare = false) {
+  /** @param {Model} model @param {Grid} grid @param {string} name @param {boolean} [bare] without a picture behind */
+  constructor(model, grid, name, bare = false) {
     this.model = model;
+    this.grid = grid;
     this.element = make("figure", "map");
     this.stack = make("span", "stack");
     this.stack.setAttribute("role", "img");
+    this.stack.setAttribute("aria-label", name);
     this.stack.style.aspectRatio = `${model.width} / ${model.height}`;
     this.picture = bare ? null : /** @type {HTMLCanvasElement} */ (make("canvas"));
     this.canvas = /** @type {HTMLCanvasElement} */ (make("canvas", "over"));
@@ -81,28 +83,27 @@ export class PatchMap {
     this.element.append(this.stack, this.caption);
     /** @type {ArrayLike<number>} */
     this.weights = [];
-    listen(this.stack, model);
+    listen(this.stack, grid);
   }
 
   /** @param {Pane} pane @param {ArrayLike<number>} weights @param {Scale} scale @param {string} [caption] */
   update(pane, weights, scale, caption) {
     this.weights = weights;
     if (this.picture) paintPicture(this.picture, pane.model, pane.pixels, pane.masked);
-    paint(this.canvas, weights, pane.model.columns, scale);
+    paint(this.canvas, weights, this.grid.columns, scale);
     mark(this.outline, this.model, pane.chosen);
     if (caption !== undefined) this.caption.textContent = caption;
     let best = 0;
     for (let i = 0; i < weights.length; i++) if (weights[i] > weights[best]) best = i;
-    this.stack.setAttribute("aria-label", `${this.name}: most, ${figure(weights[best])}, on ${pane.name(best)}`);
+    this.stack.setAttribute("aria-label", `${this.name}: most, ${figure(weights[best])}, on ${pane.name(this.grid.first + best)}`);
   }
 }
 
-/** Where the pointer is, told as events that rise to the page. @param {HTMLElement} element @param {Model} model */
-function listen(element, model) {
+/** Where the pointer is, told as events that rise to the page. @param {HTMLElement} element @param {Grid} grid */
+function listen(element, grid) {
   const place = (/** @type {MouseEvent} */ event) => {
-    const box = element.getBoundingClientRect(), within = (/** @type {number} */ share, /** @type {number} */ count) =>
-      Math.min(Math.max(Math.floor(share * count), 0), count - 1);
-    return within((event.clientY - box.top) / box.height, model.rows) * model.columns + within((event.clientX - box.left) / box.width, model.columns);
+    const box = element.getBoundingClientRect();
+    return patchAt(grid, (event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width);
   };
   let last = "mouse";
   element.addEventListener("pointerdown", (event) => { last = event.pointerType; });
@@ -115,9 +116,9 @@ function listen(element, model) {
 export function mark(outline, model, patch) {
   outline.hidden = patch === null;
   if (patch === null) return;
-  const { rows, columns } = model;
-  outline.style.left = `${(100 * (patch % columns)) / columns}%`;
-  outline.style.top = `${(100 * Math.floor(patch / columns)) / rows}%`;
+  const grid = gridOf(model, patch), { rows, columns } = grid, [y, x] = centre(grid, patch);
+  outline.style.left = `${100 * x - 50 / columns}%`;
+  outline.style.top = `${100 * y - 50 / rows}%`;
   outline.style.width = `${100 / columns}%`;
   outline.style.height = `${100 / rows}%`;
 }

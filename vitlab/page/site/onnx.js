@@ -1,6 +1,7 @@
 // @ts-check
 // The engine of a page without a server: onnxruntime-web runs the model here, from files beside the page or within it.
 import { bytes } from "./engine.js";
+import { covered } from "./grids.js";
 
 /** @typedef {import("./engine.js").Model} Model @typedef {import("./engine.js").Answer} Answer @typedef {import("./engine.js").Picture} Picture */
 
@@ -25,11 +26,10 @@ const pictures = (sent) => sent.map((one) => ({ pixels: bytes(one.pixels), label
 /** As the model takes it: (x − mean) / deviation, and 0, which is the mean, in patches that are taken away.
  * @param {Model} model @param {Uint8Array} pixels @param {number[]} masked */
 function normalised(model, pixels, masked) {
-  const { height, width, rows, columns } = model, size = height * width, gone = new Set(masked), found = new Float32Array(pixels.length);
+  const size = model.height * model.width, gone = covered(model, masked), found = new Float32Array(pixels.length);
   for (let i = 0; i < pixels.length; i++) {
-    const channel = Math.floor(i / size), y = Math.floor((i % size) / width), x = i % width;
-    const patch = Math.floor((y * rows) / height) * columns + Math.floor((x * columns) / width);
-    found[i] = gone.has(patch) ? 0 : (pixels[i] / 255 - model.mean[channel]) / model.deviation[channel];
+    const channel = Math.floor(i / size);
+    found[i] = gone[i % size] ? 0 : (pixels[i] / 255 - model.mean[channel]) / model.deviation[channel];
   }
   return found;
 }

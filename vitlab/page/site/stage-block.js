@@ -4,7 +4,7 @@ import { PatchMap } from "./maps.js";
 import { stage } from "./stage.js";
 import { make, percent } from "./words.js";
 
-/** @typedef {import("./pane.js").Pane} Pane @typedef {import("./maps.js").Scale} Scale */
+/** @typedef {import("./pane.js").Pane} Pane @typedef {import("./maps.js").Scale} Scale @typedef {import("./engine.js").Stream} Stream */
 
 const MOST = 10; // classes in the lens
 
@@ -14,17 +14,23 @@ const explained = ({ shift }) =>
   + `${shift ? " and a few numbers of its four neighbours" : " alone"}. Both are added to what was there.`;
 
 export class BlockStage {
-  /** @param {Pane} pane @param {number} layer */
-  constructor(pane, layer) {
+  /** @param {Pane} pane @param {Stream[]} streams side by side @param {number} layer @param {string} name */
+  constructor(pane, streams, layer, name) {
     this.layer = layer;
-    const { model } = pane;
-    this.element = stage("block", `Block ${layer + 1}`, layer ? "" : explained(model));
-    const maps = make("div", "maps");
-    maps.style.setProperty("--count", String(model.heads + 1));
-    this.heads = Array.from({ length: model.heads }, (_, head) => new PatchMap(model, model.heads > 1 ? `head ${head + 1}` : "attention"));
-    this.strength = new PatchMap(model, "strength");
-    this.strength.element.classList.add("strength");
-    maps.append(...this.heads.map((map) => map.element), this.strength.element);
+    const { model } = pane, joined = streams[0].before.length > 0;
+    this.step = joined ? pane.sources[0].layers : layer + 1; // of the lens: with the join's blocks it is the answer
+    this.element = stage("block", name, joined ? "The tokens of all scales in one sequence: here the class token looks at them." : layer ? "" : explained(model));
+    const maps = make("div", "all-maps");
+    this.rows = streams.flatMap((stream) => stream.grids.map((grid, place) => {
+      const row = make("div", "maps"), of = model.grids.length > 1 ? `, ${grid.rows}×${grid.columns}` : "";
+      row.style.setProperty("--count", String(stream.heads + 1));
+      const heads = Array.from({ length: stream.heads }, (_, head) => new PatchMap(model, grid, (stream.heads > 1 ? `head ${head + 1}` : "attention") + of));
+      const strength = new PatchMap(model, grid, `strength${of}`);
+      strength.element.classList.add("strength");
+      row.append(...heads.map((map) => map.element), strength.element);
+      maps.append(row);
+      return { stream, place, heads, strength };
+    }));
     this.lens = make("div", "lens");
     this.lens.setAttribute("role", "img");
     this.columns = Array.from({ length: Math.min(model.classes.length, MOST) }, () => {
@@ -45,13 +51,15 @@ export class BlockStage {
 
   /** @param {Pane} pane @param {Scale} scale that all blocks share @param {Scale} strengths */
   update(pane, scale, strengths) {
-    const { model } = pane, rows = this.heads.map((_, head) => pane.row(this.layer, head));
-    this.heads.forEach((map, head) => {
-      const off = model.extra.map((name, i) => `${name} ${percent(rows[head][i])}`).join(", ");
-      map.update(pane, pane.onPatches(rows[head]), scale, map.name + (off ? ` (${off})` : ""));
-    });
-    this.strength.update(pane, pane.onPatches(pane.norms(this.layer + 1)), strengths);
-    const shares = pane.lens(this.layer + 1), best = shares.indexOf(Math.max(...shares));
+    const { model } = pane;
+    for (const { stream, place, heads, strength } of this.rows) {
+      heads.forEach((map, head) => {
+        const row = pane.row(stream, this.layer, head), off = place ? "" : stream.extra.map((name, i) => `${name} ${percent(row[i])}`).join(", ");
+        map.update(pane, pane.onGrids(stream, row)[place], scale, map.name + (off ? ` (${off})` : ""));
+      });
+      strength.update(pane, pane.onGrids(stream, pane.norms(stream, this.layer + 1))[place], strengths);
+    }
+    const shares = pane.lens(this.step), best = shares.indexOf(Math.max(...shares));
     const places = shares.map((_, i) => i);
     if (model.classes.length > MOST) places.sort((a, b) => shares[b] - shares[a]);
     this.columns.forEach(({ column, fill, name }, at) => {
@@ -61,6 +69,6 @@ export class BlockStage {
       column.classList.toggle("best", i === best);
     });
     this.saying.replaceChildren("if it ended here: ", make("b", "", model.classes[best]), ` ${percent(shares[best])}`);
-    this.lens.setAttribute("aria-label", `After block ${this.layer + 1} it would say ${model.classes[best]}, ${percent(shares[best])}`);
+    this.lens.setAttribute("aria-label", `If it ended here it would say ${model.classes[best]}, ${percent(shares[best])}`);
   }
 }

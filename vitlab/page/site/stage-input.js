@@ -1,11 +1,12 @@
 // @ts-check
 // The first four stages: picture, patches, tokens, positions.
+import { side, size } from "./grids.js";
 import { PatchMap, paint, paintPicture, scaleOf } from "./maps.js";
 import { ALONE } from "./pane.js";
 import { stage } from "./stage.js";
 import { make } from "./words.js";
 
-/** @typedef {import("./pane.js").Pane} Pane @typedef {import("./engine.js").Model} Model */
+/** @typedef {import("./pane.js").Pane} Pane @typedef {import("./engine.js").Model} Model @typedef {import("./engine.js").Grid} Grid */
 
 export class PictureStage {
   /** @param {Model} model */
@@ -29,30 +30,39 @@ export class PatchesStage {
   /** @param {Model} model */
   constructor(model) {
     this.model = model;
-    const side = `${model.height / model.rows}×${model.width / model.columns}`;
-    this.element = stage("patches", "Patches", `Cut into ${model.rows}×${model.columns} patches of ${side} pixels. From here on it works on a list of pieces, not on a picture.`);
-    this.canvas = /** @type {HTMLCanvasElement} */ (make("canvas", "patches"));
-    this.canvas.setAttribute("role", "img");
-    this.canvas.setAttribute("aria-label", `The picture cut into ${model.rows * model.columns} patches`);
+    const cuts = model.grids.map((grid) => `${grid.rows}×${grid.columns} patches of ${side(model, grid)} pixels`).join(", and again into ");
+    const lists = model.streams.length > 1 ? "a list of pieces for each size" : "a list of pieces";
+    this.element = stage("patches", "Patches", `Cut into ${cuts}. From here on it works on ${lists}, not on a picture.`);
     this.source = /** @type {HTMLCanvasElement} */ (make("canvas"));
-    this.element.append(this.canvas);
+    this.canvases = model.grids.map((grid) => {
+      const canvas = /** @type {HTMLCanvasElement} */ (make("canvas", "patches"));
+      canvas.setAttribute("role", "img");
+      canvas.setAttribute("aria-label", `The picture cut into ${size(grid)} patches`);
+      this.element.append(canvas);
+      return canvas;
+    });
   }
 
   /** @param {Pane} pane */
   update(pane) {
-    const { rows, columns, width, height } = this.model, gap = 1, scale = 5;
     paintPicture(this.source, pane.model, pane.pixels, pane.masked);
+    this.model.grids.forEach((grid, i) => this.paint(this.canvases[i], grid, pane.chosen));
+  }
+
+  /** @param {HTMLCanvasElement} canvas @param {Grid} grid @param {number | null} chosen */
+  paint(canvas, { rows, columns, first }, chosen) {
+    const { width, height } = this.model, gap = 1, scale = 5;
     const w = width / columns, h = height / rows;
-    const size = { width: (width + gap * (columns - 1)) * scale, height: (height + gap * (rows - 1)) * scale };
-    if (this.canvas.width !== size.width) Object.assign(this.canvas, size);
-    const context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
+    const whole = { width: (width + gap * (columns - 1)) * scale, height: (height + gap * (rows - 1)) * scale };
+    if (canvas.width !== whole.width) Object.assign(canvas, whole);
+    const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     context.imageSmoothingEnabled = false;
-    context.clearRect(0, 0, size.width, size.height);
+    context.clearRect(0, 0, whole.width, whole.height);
     for (let patch = 0; patch < rows * columns; patch++) {
       const y = Math.floor(patch / columns), x = patch % columns, at = [x * (w + gap) * scale, y * (h + gap) * scale];
       context.drawImage(this.source, x * w, y * h, w, h, at[0], at[1], w * scale, h * scale);
-      if (patch === pane.chosen) {
-        Object.assign(context, { strokeStyle: getComputedStyle(this.canvas).color, lineWidth: 4 });
+      if (first + patch === chosen) {
+        Object.assign(context, { strokeStyle: getComputedStyle(canvas).color, lineWidth: 4 });
         context.strokeRect(at[0] - 1, at[1] - 1, w * scale + 2, h * scale + 2);
       }
     }
@@ -60,16 +70,17 @@ export class PatchesStage {
 }
 
 export class TokensStage {
-  /** @param {Model} model */
-  constructor(model) {
+  /** @param {Pane} pane */
+  constructor(pane) {
+    const { model } = pane, extra = pane.sources[0].extra;
     this.model = model;
-    const sees = ALONE.includes(model.kinds.tokens) ? "by one matrix, the same for all" : `by ${model.kinds.tokens.replace("-", " ")}, with a little of its neighbours`;
-    const extra = model.extra.length ? ` Before them: ${model.extra.join(", ")}.` : "";
-    this.element = stage("tokens", "Tokens", `Each patch becomes ${model.features} numbers, ${sees}: one row each.${extra}`);
+    const sees = ALONE.includes(model.kinds.tokens) ? `by one matrix, the same for all${model.grids.length > 1 ? " of its size" : ""}` : `by ${model.kinds.tokens.replace("-", " ")}, with a little of its neighbours`;
+    const others = extra.length ? ` Before them: ${extra.join(", ")}.` : "";
+    this.element = stage("tokens", "Tokens", `Each patch becomes ${model.features} numbers, ${sees}: one row each.${others}`);
     this.holder = make("span", "stack matrix");
     this.canvas = /** @type {HTMLCanvasElement} */ (make("canvas"));
     this.canvas.setAttribute("role", "img");
-    this.canvas.setAttribute("aria-label", `${model.extra.length + model.rows * model.columns} tokens of ${model.features} numbers`);
+    this.canvas.setAttribute("aria-label", `${pane.entering} tokens of ${model.features} numbers`);
     this.line = make("span", "outline");
     this.holder.append(this.canvas, this.line);
     this.element.append(this.holder);
@@ -82,14 +93,15 @@ export class TokensStage {
     paint(this.canvas, tokens, this.model.features, { most: strength || 1, signed: true, root: false });
     this.line.hidden = pane.chosen === null;
     if (pane.chosen === null) return;
-    this.line.style.top = `${(100 * (this.model.extra.length + pane.chosen)) / pane.count}%`;
-    this.line.style.height = `${100 / pane.count}%`;
+    this.line.style.top = `${(100 * pane.entry(pane.chosen)) / pane.entering}%`;
+    this.line.style.height = `${100 / pane.entering}%`;
   }
 }
 
 const BAG = "This model has none: to it the patches are a bag, in any order.";
 const POSITIONS = {
   none: "This model has none: nothing is added that tells a token where it lies.",
+  late: "They are added only where the scales are joined, after all blocks: until then nothing tells a token where it lies.",
   rotary: "Nothing is added: each block turns queries and keys by where they lie, so that attention feels the distance.",
 };
 
@@ -99,15 +111,16 @@ export class PositionsStage {
     const { kinds } = pane.model, told = pane.bag ? BAG : POSITIONS[/** @type {keyof typeof POSITIONS} */ (kinds.positions)];
     const learned = kinds.positions === "learned" ? "Nobody told it that there are rows and columns; it learned which places are alike." : "A fixed pattern says where each patch lies.";
     this.element = stage("positions", "Positions", told ?? `To each token a vector for its place is added. ${learned}`);
-    this.map = pane.positions ? new PatchMap(pane.model, "Likeness of places", true) : null;
-    if (this.map) this.element.append(this.map.element);
+    this.maps = pane.positions ? pane.model.grids.map((grid) => new PatchMap(pane.model, grid, "Likeness of places", true)) : [];
+    this.element.append(...this.maps.map((map) => map.element));
   }
 
   /** @param {Pane} pane */
   update(pane) {
-    if (!this.map) return;
-    const { rows, columns } = pane.model, middle = Math.floor(rows / 2) * columns + Math.floor(columns / 2);
-    const patch = pane.chosen ?? middle, likeness = pane.positionLikeness(patch);
-    this.map.update(pane, likeness, { ...scaleOf([likeness], 1), signed: true, root: false }, `alike to ${pane.name(patch)}: orange; unlike: blue`);
+    const patches = this.maps.map((map) => pane.within(map.grid)), names = patches.map((patch) => pane.name(patch)).join("; ");
+    this.maps.forEach((map, i) => {
+      const likeness = pane.positionLikeness(map.grid, patches[i]), last = i === this.maps.length - 1;
+      map.update(pane, likeness, { ...scaleOf([likeness], 1), signed: true, root: false }, last ? `alike to ${names}: orange; unlike: blue` : "");
+    });
   }
 }

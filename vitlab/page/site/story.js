@@ -13,8 +13,10 @@ export class Story {
   constructor(pane) {
     const { model } = pane;
     this.element = make("div", "pane");
-    this.inputs = [new PictureStage(model), new PatchesStage(model), new TokensStage(model), new PositionsStage(pane)];
-    this.blocks = Array.from({ length: model.layers }, (_, layer) => new BlockStage(pane, layer));
+    this.inputs = [new PictureStage(model), new PatchesStage(model), new TokensStage(pane), new PositionsStage(pane)];
+    const joined = model.streams.length > 1 ? model.streams.slice(-1) : [], side = joined.length ? pane.sources : model.streams;
+    this.blocks = Array.from({ length: side[0].layers }, (_, layer) => new BlockStage(pane, side, layer, `Block ${layer + 1}`));
+    this.blocks.push(...joined.flatMap((stream) => Array.from({ length: stream.layers }, (_, layer) => new BlockStage(pane, [stream], layer, "Joined"))));
     this.head = new HeadStage(pane);
     const inputs = make("div", "inputs"), blocks = make("div", "blocks");
     inputs.append(...this.inputs.map((stage) => stage.element));
@@ -28,10 +30,11 @@ export class Story {
   update(pane) {
     if (!pane.answer) return;
     const { model } = pane, rows = [], norms = [];
-    for (let layer = 0; layer < model.layers; layer++) {
-      norms.push(pane.onPatches(pane.norms(layer + 1)));
-      for (let head = 0; head < model.heads; head++) rows.push(pane.onPatches(pane.row(layer, head)));
-    }
+    for (const stream of model.streams)
+      for (let layer = 0; layer < stream.layers; layer++) {
+        norms.push(...pane.onGrids(stream, pane.norms(stream, layer + 1)));
+        for (let head = 0; head < stream.heads; head++) rows.push(...pane.onGrids(stream, pane.row(stream, layer, head)));
+      }
     const scale = scaleOf(rows), strengths = scaleOf(norms);
     for (const stage of this.inputs) stage.update(pane);
     for (const stage of this.blocks) stage.update(pane, scale, strengths);
@@ -42,7 +45,8 @@ export class Story {
 }
 
 /** @param {Pane} pane */
-function facts({ model }) {
+function facts(pane) {
+  const { model } = pane;
   const list = make("dl", "facts"), share = (/** @type {number} */ one) => `${(100 * one).toFixed(2)}\u202f%`;
   /** @type {[string, string, string?][]} */
   const lines = [
@@ -50,8 +54,8 @@ function facts({ model }) {
     ["test accuracy", model.accuracy === null ? "not tested" : share(model.accuracy), `95 % interval ${share(model.low)} to ${share(model.high)}, ${model.tested.toLocaleString("en")} pictures`],
     ["parameters", model.parameters.toLocaleString("en")],
     ["operations", large(model.flops)],
-    ["tokens × features", `${model.extra.length + model.rows * model.columns} × ${model.features}`],
-    ["blocks × heads", `${model.layers} × ${model.heads}`],
+    ["tokens × features", `${pane.entering} × ${model.features}`],
+    ["blocks × heads", model.streams.filter((stream) => stream.layers).map((stream) => `${stream.layers} × ${stream.heads}`).join(", ")],
     ["attention", model.kinds.attention],
     ["positions", model.kinds.positions],
   ];

@@ -1,5 +1,6 @@
 // @ts-check
 // The tour: one step for each stage, its equation beside the numbers of the present picture.
+import { gridOf, middle, size } from "./grids.js";
 import { equation, over, root, row, sub, sup } from "./math.js";
 import { figure, make, part, percent } from "./words.js";
 
@@ -9,7 +10,9 @@ import { figure, make, part, percent } from "./words.js";
 const MINUS = "\u2212";
 const number = (/** @type {number} */ value, digits = 2) => value.toFixed(digits).replace("-", MINUS);
 /** @param {Pane} pane */
-const patchOf = (pane) => pane.chosen ?? Math.floor(pane.model.rows / 2) * pane.model.columns + Math.floor(pane.model.columns / 2);
+const patchOf = (pane) => pane.chosen ?? middle(pane.model.grids[0]);
+/** The stream of the patch that is spoken of. @param {Pane} pane */
+const streamOf = (pane) => [...pane.sources].reverse().find((stream) => stream.grids[0].first <= patchOf(pane)) ?? pane.sources[0];
 /** @param {ArrayLike<number>} values */
 const largest = (values) => Array.from(values).reduce((best, value, i, all) => (value > all[best] ? i : best), 0);
 /** @param {string} text */
@@ -33,28 +36,29 @@ const STEPS = [
     at: ".stage-patches", title: "Cut into patches",
     tell: ({ model }) => [
       line("A transformer works on a list. So the picture is cut into patches of p × p pixels; each will be one item."),
-      equation("n", "=", over("height", "p"), "·", over("width", "p"), "=", over(model.height, model.height / model.rows), "·", over(model.width, model.width / model.columns), "=", model.rows * model.columns),
+      ...model.grids.map((grid) => equation("n", "=", over("height", "p"), "·", over("width", "p"), "=", over(model.height, model.height / grid.rows), "·", over(model.width, model.width / grid.columns), "=", size(grid))),
     ],
   },
   {
     at: ".stage-tokens", title: "Each patch becomes a token",
     tell: (pane) => {
-      const { model, answer } = pane, patch = patchOf(pane), d = model.features, start = (model.extra.length + patch) * d;
+      const { model, answer } = pane, patch = patchOf(pane), d = model.features, stream = streamOf(pane), start = pane.entry(patch) * d;
       const few = answer ? Array.from(answer.tokens.subarray(start, start + 3), (one) => number(one)) : [];
       return [
         line(`A learned function E turns every patch into d = ${d} numbers: a token. Above, one row for each.`),
         equation(sub("z", "i"), "=", "E", "(", sub("patch", "i"), ")", "∈", sup("ℝ", "d")),
         line(`The patch in ${pane.name(patch)}, with its position:`),
-        equation("z", "=", "[", ...few.flatMap((one) => [one, ","]), "…", "]", "∥", "z", "∥", "=", number(pane.norms(0)[model.extra.length + patch], 1)),
+        equation("z", "=", "[", ...few.flatMap((one) => [one, ","]), "…", "]", "∥", "z", "∥", "=", number(pane.norms(stream, 0)[stream.extra.length + patch - stream.grids[0].first], 1)),
       ];
     },
   },
   {
     at: ".stage-positions", title: "Where does it lie?",
     tell: (pane) => {
-      const { model } = pane, patch = patchOf(pane), likeness = pane.positionLikeness(patch);
+      const { model } = pane, patch = patchOf(pane), grid = gridOf(model, patch), likeness = pane.positionLikeness(grid, patch), place = patch - grid.first;
+      if (model.kinds.positions === "late") return [line("This model adds positions only where its scales are joined, after all blocks.")];
       if (!pane.positions) return [line(model.kinds.positions === "none" ? `This model adds no positions. ${pane.bag ? "Shuffle its patches, and its answer stays the same." : "What it knows of places comes from neighbours that it sees beside a patch."}` : "Nothing is added to the tokens: queries and keys are turned by where they lie, so that attention depends on the distance between patches.")];
-      const beside = patch % model.columns ? patch - 1 : patch + 1, far = patch < pane.patches / 2 ? pane.patches - 1 : 0;
+      const beside = place % grid.columns ? place - 1 : place + 1, far = place < size(grid) / 2 ? size(grid) - 1 : 0;
       return [
         line("A list has no rows and columns, so to each token a vector for its place is added."),
         equation(sub("z", "i"), "←", sub("z", "i"), "+", sub("p", "i")),
@@ -67,8 +71,9 @@ const STEPS = [
   {
     at: ".stage-block", title: "Attention: tokens look at each other",
     tell: (pane) => {
-      const { model } = pane, weights = pane.onPatches(pane.row(0, 0)), best = largest(weights), e = model.features / model.heads;
-      const sum = pane.row(0, 0).reduce((a, b) => a + b, 0), many = model.heads === 1 ? "one head looks" : `${model.heads} heads look`;
+      const { model } = pane, stream = streamOf(pane), first = pane.row(stream, 0, 0), e = model.features / stream.heads;
+      const weights = pane.onGrids(stream, first).flat(), best = largest(weights);
+      const sum = first.reduce((a, b) => a + b, 0), many = stream.heads === 1 ? "one head looks" : `${stream.heads} heads look`;
       const score = (/** @type {string} */ k) => row("softmax", "(", over(row("Q", sup(k, "T")), root(model.scale === "width" ? "d" : "e")), ")");
       const kinds = {
         softmax: equation("A", "=", score("K")), linformer: equation("A", "=", score("K′"), sup("F", "T")),
@@ -77,7 +82,7 @@ const STEPS = [
       return [
         line(model.kinds.attention === "uniform" ? "Here nobody asks: every token gathers the same from all, which is as simple as attention can be." : `Each token asks (its query) and is asked (its key). How well they match, over all others, is where it looks. Here ${many}, each with its own questions of e = ${e} numbers${model.normalised ? ", and both are normalised first" : ""}.`),
         kinds[/** @type {keyof typeof kinds} */ (model.kinds.attention)] ?? equation("A", "=", "A", "(", "z", ")"),
-        line(`Block 1, head 1, ${pane.looking}: most on ${pane.name(best)}, and all weights sum to`),
+        line(`Block 1, head 1, ${pane.looking}: most on ${pane.name(stream.grids[0].first + best)}, and all weights sum to`),
         equation("A", "=", figure(weights[best]), ",", "∑", "A", "=", number(sum, 3)),
         line("Point at any patch, here or above, to see where it looks."),
       ];
@@ -86,10 +91,10 @@ const STEPS = [
   {
     at: ".stage-block", title: "A block adds to what is there",
     tell: (pane) => {
-      const { model } = pane, token = pane.model.extra.length + patchOf(pane);
+      const { model } = pane, stream = streamOf(pane), token = stream.extra.length + patchOf(pane) - stream.grids[0].first;
       const normed = (/** @type {boolean} */ is, /** @type {Element | string} */ inner) => (is ? row("norm", "(", inner, ")") : inner);
       const { norm } = model, after = norm === "after", before = norm === "before", between = norm === "between";
-      const strengths = Array.from({ length: model.layers + 1 }, (_, step) => number(pane.norms(step)[token], 1));
+      const strengths = Array.from({ length: stream.layers + 1 }, (_, step) => number(pane.norms(stream, step)[token], 1));
       return [
         line(`What was gathered is added to the token, not put in its place; then a small network (MLP) works on each token${model.shift ? `, here with ${model.shift} numbers of each neighbour` : " alone"}, and is added too.`),
         equation("z", "←", normed(after || between, row("z", "+", "attention", "(", normed(before || between, "z"), ")"))),
@@ -103,7 +108,7 @@ const STEPS = [
     at: ".lens-holder", title: "When does it know?", left: true,
     tell: (pane) => [
       line("The head can be asked after every block, though it was only trained on the last. This is the logit lens: watch the answer form."),
-      list(Array.from({ length: pane.model.layers + 1 }, (_, step) => {
+      list(Array.from({ length: pane.sources[0].layers + 1 }, (_, step) => {
         const shares = pane.lens(step), best = largest(shares);
         return [step ? `after block ${step}` : "before the first", pane.model.classes[best], percent(shares[best])];
       })),
