@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ from vitlab.page.server import application
 from vitlab.page.shown import as_onnx
 from vitlab.page.still import Site, runtime, write_site
 
-SHOWN = ("mnist", "mnist", "runs/scales")  # by either engine; the server has cifar10 too
+SHOWN = ("mnist", "mnist", "runs/digits")  # by either engine; the server has cifar10 too
 
 
 @dataclass
@@ -86,12 +85,11 @@ class Workplace:
 
 
 @contextmanager
-def workplace(folder: Path, trained: Path) -> Iterator[Workplace]:
-    """`folder`, to stand in, with the trained run as runs/digits, one of two scales, and a study of four points."""
-    shutil.copytree(trained, folder / "runs" / "digits")
+def workplace(folder: Path) -> Iterator[Workplace]:
+    """`folder`, to stand in, with a run of two scales, runs/digits, and a study of four points."""
     small = ("epochs=1", "limit=200", "model.width=16", "model.depth=1")
     train(
-        "digits", "model=multi-scale", "join=class-attention", *small, runs=folder / "runs", quiet=True, name="scales"
+        "digits", "model=multi-scale", "join=class-attention", *small, runs=folder / "runs", quiet=True, name="digits"
     )
     url = f"sqlite:///{folder}/runs/shape/study.db"
     studies.created(studies.plan("width=8,16 patch=7,14", name="shape"), url)

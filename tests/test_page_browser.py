@@ -25,8 +25,8 @@ SEVEN = 28  # the place of the picture that the page opens with
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory, trained) -> Iterator[Workplace]:
-    with workplace(tmp_path_factory.mktemp("work"), trained) as made:
+def work(tmp_path_factory) -> Iterator[Workplace]:
+    with workplace(tmp_path_factory.mktemp("work")) as made:
         yield made
 
 
@@ -101,7 +101,7 @@ def test_a_digit_drawn_with_the_mouse(page):
     assert page.locator("#note").inner_text() == "Centred by mass, as MNIST's digits are."
 
 
-@pytest.mark.parametrize("name", ["mnist", "runs/scales"])
+@pytest.mark.parametrize("name", ["mnist", "runs/digits"])
 def test_what_the_page_shows_is_what_pytorch_gives(page, name):
     page.get_by_role("radio", name=f"{Path(name).name} ·").click()
     page.locator("#pictures button").nth(5).click()
@@ -188,8 +188,8 @@ def test_pictures_in_colour(page):
 
 
 def test_patches_of_every_size_can_be_taken_away_by_keyboard(page):
-    page.get_by_role("radio", name="scales ·").click()
-    until(page, "shown[0].pane.model.name === 'scales' && shown[0].pane.answer")
+    page.get_by_role("radio", name="digits ·").click()
+    until(page, "shown[0].pane.model.name === 'digits' && shown[0].pane.answer")
     sizes = page.get_by_role("radiogroup", name="Size of the patches")
     sizes.get_by_role("radio").first.focus()
     page.keyboard.press("ArrowRight")
@@ -197,13 +197,13 @@ def test_patches_of_every_size_can_be_taken_away_by_keyboard(page):
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     until(page, "shown[0].pane.answer.unmasked")
-    found, card = page.evaluate(READ), open_run("runs/scales").card
+    found, card = page.evaluate(READ), open_run("runs/digits").card
     assert found["masked"] == [4 * 4 + 1]
     pixels = np.array(found["pixels"], float).reshape(28, 28) / 255
     pixels[:14, 14:] = card.mean[0]
     picture = torch.tensor((pixels - card.mean[0]) / card.deviation[0], dtype=torch.float32)[None, None]
     with torch.no_grad():
-        logits = open_run("runs/scales").model().logits(picture)[0]
+        logits = open_run("runs/digits").model().logits(picture)[0]
     assert (torch.tensor(found["logits"]) - logits).abs().max() < 1e-4
     assert page.locator(".stage-block").all_inner_texts()[-1].startswith("Joined")
 
