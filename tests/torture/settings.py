@@ -29,16 +29,17 @@ USUAL: dict[str, tuple[Any, ...]] = {
     "width": (8, 16), "heads": (1, 2, 4), "patch": (1, 2, 4), "patches": ((2,), (2, 4), (4, 1)),
     "size": ((4, 8), (8, 8)), "shift": (0, 0, 4), "depth": (1, 2), "mlp": (0.5, 2.5), "decoder_heads": (1, 2, 4),
     "epochs": (1,), "limit": (0,), "drop_last": (False,), "across": ("tokens",), "layer_decay": (1.0,),
-    "head_first": (0.0,),
+    "head_first": (0.0,), "classes": ((),),
 }  # fmt: skip
 ODD: dict[str, tuple[Any, ...]] = {
     "width": (1, 2, 3, 4, 6, 12), "heads": (3, 8), "patch": (3, 6, 8), "patches": ((2, 3), (4, 2, 1), (4, 4)),
     "size": ((1, 1), (6, 6), (12, 4)), "shift": (5, 8), "depth": (0, 3), "mlp": (0.01, 1.0), "decoder_heads": (3,),
     "epochs": (0, 2), "limit": (2, 5), "drop_last": (True,), "across": ("batch",), "layer_decay": (0.0, 0.5),
-    "head_first": (0.5, 5.0),
+    "head_first": (0.5, 5.0), "classes": (("0", "1"), ("9",)),
 }  # fmt: skip
 VALUES: dict[str, tuple[Any, ...]] = {
     "seed": tuple(range(1000)), "registers": (0, 1, 2), "k": (1, 2, 5, 9), "channels": (1, 3, 4), "again": (0, 1, 2),
+    "kernel": (1, 3, 5), "layers": (1, 2),
     "epsilon": (0.0, 1e-6, 1e-2), "layer_scale": (0.0, 1e-4, 1.0), "base": (0.5, 1.0, 100.0),
     "batch": (1, 2, 7, 100), "measure": (1, 2), "checkpoint": (0.0, 30.0), "clip": (0.0, 1.0),
     "ema": (0.0, 0.9), "learning_rate": (0.0, 1e-4, 1e-2), "matrix_rate": (0.0, 0.02), "weight_decay": (0.0, 0.05),
