@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ if "gpu" not in sys.argv:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same bits everywhere are promised on the CPU
 os.environ["OMP_NUM_THREADS"] = "1"  # tiny models: threads cost more than they give, in children
 torch.set_num_threads(1)  # and here
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 QUICK = (
     "epochs=3", "data.limit=128", "batch=16", "patch=14", "width=16", "depth=2", "checkpoint=0", "warmup=0.5",

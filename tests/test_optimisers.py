@@ -26,6 +26,7 @@ from vitlab.engine.optimisers import AdamW, Muon, Schedule
 from vitlab.errors import BadInput
 from vitlab.model.attention import LinformerMixer, Locality
 from vitlab.model.blocks import BlockLayer
+from vitlab.model.heads import PoolReader
 from vitlab.model.tokens import HalvingStem
 
 
@@ -35,11 +36,13 @@ def names(network: nn.Module, parameters) -> set[str]:
 
 
 def matrices(network: nn.Module) -> set[str]:
-    """Weights that multiply features: of dense layers, of convolutions, and Linformer's squeezes."""
+    """Weights that multiply features: of dense layers, of convolutions, Linformer's squeezes, what a pool asks for."""
     found = {f"{name}.weight" for name, part in network.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)}
     for name, part in network.named_modules():
         if isinstance(part, LinformerMixer):
             found |= {f"{name}.squeeze_keys", f"{name}.squeeze_values"}
+        if isinstance(part, PoolReader):
+            found.add(f"{name}.ask")
     return found
 
 

@@ -44,7 +44,7 @@ def any_of(wanted: Any) -> st.SearchStrategy:
     if get_origin(wanted) is tuple:
         (member, _) = get_args(wanted)
         word = st.text(st.characters(exclude_characters=","), min_size=1, max_size=20)  # a list is cut at its commas
-        return st.lists(word if member is str else any_of(member), max_size=4).map(tuple)
+        return st.lists(word if member is str else any_of(member), min_size=member is not str, max_size=4).map(tuple)
     return {int: st.integers(1, 10**9), float: st.floats(0, 0.999), bool: st.booleans(), str: st.text(max_size=20)}[
         wanted
     ]

@@ -20,6 +20,7 @@ import vitlab
 import vitlab.cli
 from vitlab.chance import Chance, Share
 from vitlab.data.augment import Augment
+from vitlab.engine.run import describe_environment
 from vitlab.engine.storage import read_tensors
 from vitlab.engine.team import Team
 from vitlab.errors import BadInput
@@ -62,7 +63,7 @@ def test_after_a_restart_the_same_call_goes_on_with_the_run_of_the_same_experime
     before, after = Team(job="mine"), Team(job="mine", again=True)
     for name, experiment, job in (("a", second, "another"), ("b", first, "mine"), ("c", second, "mine")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "environment.json").write_text(json.dumps({"job": job}))
+        (tmp_path / name / "environment.json").write_text(json.dumps(describe_environment(HERE) | {"job": job}))
         (tmp_path / name / "experiment.json").write_text(json.dumps(to_json(experiment)))
     assert before.begun(tmp_path, first) is None
     found = [after.begun(tmp_path, experiment) for experiment in (first, second)]

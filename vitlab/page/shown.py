@@ -52,7 +52,7 @@ def relevance(network: Network, stream: Stream) -> Tensor:
         [(slope * weights.detach()).clamp(min=0).mean(dim=1) for slope, weights in zip(slopes, maps, strict=True)]
     )
     of_stream = {part: [next(pulls) for _ in part.blocks] for part in stream.all()}
-    read = looking(stream, None)[stream][None]
+    read = looking(stream, None)[stream]
     return torch.cat([*sources(stream, of_stream, read, read)], dim=1)[0]
 
 
