@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from vitlab import override, recipe
+from vitlab import Experiment, override, recipe
 from vitlab.engine.run import describe_environment
 from vitlab.engine.storage import read_json, write_json
 from vitlab.lab import find_device, load_data, train_in
-from vitlab.settings import to_json
+from vitlab.settings import from_json, to_json
 
 KEPT = (
     "seed",
@@ -45,7 +45,7 @@ def main() -> None:
     command = shlex.join(["python", "scripts/record.py", given.recipe, *given.settings]) + f" --seeds {given.seeds}"
     experiment, device = override(recipe(given.recipe), given.settings), find_device(given.device)
     path, config = given.out / f"{name}.json", to_json(experiment)
-    kept = known(path, config)
+    kept = known(path, experiment)
     given.out.mkdir(parents=True, exist_ok=True)
     data = load_data(experiment, given.data).on(device)
     with tempfile.TemporaryDirectory() as folder:
@@ -61,12 +61,12 @@ def main() -> None:
             write_json(path, {"name": name} | around | {"config": config, "runs": runs})
 
 
-def known(path: Path, config: dict[str, Any]) -> list[dict[str, Any]]:
+def known(path: Path, experiment: Experiment) -> list[dict[str, Any]]:
     """The runs that a record of the same settings has; one of other settings is not written over."""
     if not path.exists():
         return []
     record = read_json(path)
-    if record["config"] != config:
+    if from_json(Experiment, record["config"], str(path)) != experiment:  # which may be older than a setting
         raise SystemExit(f"{path} is a record of other settings: move it away, or give another --name")
     return list(record["runs"])
 

@@ -1,7 +1,8 @@
 """The whole product under faults, load and bad input: make torture.
 
 Each area is a module with `trials(seed, folder)`: an endless walk, drawn from the seed, that tries something in the
-folder, which is its own, and says what came of it. A step takes seconds, so that areas share the time they are given.
+folder, which is its own, and says what came of it. A step takes seconds, so that areas share the time they are given:
+all alike, unless one has a `SHARE` that says how many times as much.
 """
 
 from dataclasses import dataclass

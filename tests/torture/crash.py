@@ -16,6 +16,7 @@ from torture import Outcome
 from torture.jobs import JOBS, Broken, Job
 from torture.trouble import BEGUN, AtChange, InWrite, begin
 
+SHARE = 3  # of the time: each case is a process or several
 KINDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGXFSZ)
 LIMIT = 60.0  # seconds for a step that is not killed
 

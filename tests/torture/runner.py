@@ -62,6 +62,7 @@ class Area:
     def __init__(self, name: str, module: str, seed: int, folder: Path):
         context = apart.server()
         self.name, self.seconds, self.began, self.ended = name, 0.0, time.monotonic(), False
+        self.share = getattr(import_module(module), "SHARE", 1)
         self.rows: dict[str, tuple[int, list[str]]] = {}
         self.pipe, theirs = context.Pipe()
         folder.mkdir()
@@ -103,14 +104,14 @@ class Area:
 
 
 def share(tried: Sequence[Area], seconds: float, at_once: int) -> None:
-    """Give the areas their time: always the next step to the one that had the least so far."""
+    """Give the areas their time: always the next step to the one that had the least so far, of its share."""
     for area in tried:
         area.hear()  # that it is ready: what it imports is not counted
     until, busy = time.monotonic() + seconds, dict[Connection, Area]()
     while True:
         idle = [area for area in tried if area not in busy.values() and not area.ended]
         while idle and len(busy) < at_once and time.monotonic() < until:
-            area = min(idle, key=lambda area: area.seconds)
+            area = min(idle, key=lambda area: area.seconds / area.share)
             idle.remove(area)
             area.ask()
             busy[area.pipe] = area
