@@ -19,6 +19,7 @@ from kinds import (
 )
 from kinds import some_pictures as pictures_of
 
+from vitlab.errors import BadInput
 from vitlab.model import Shape
 from vitlab.model.attention import Linformer, Locality, Softmax, Uniform
 from vitlab.model.blocks import Block
@@ -185,3 +186,9 @@ def test_a_model_without_blocks_shows_no_maps(model) -> None:
     network = replace(model, depth=0).build(SHAPE, CLASSES)
     for stream in network.maps(pictures_of(2, SHAPE)):
         assert stream.layers == []
+
+
+@pytest.mark.parametrize("sides", [(0, 4, 4), (1, -4, -4), (1, 10**30, 8)])
+def test_no_pictures_have_such_sides(sides: tuple[int, int, int]) -> None:
+    with pytest.raises(BadInput, match=r"no pictures are .{5,40}: each has 1 to 67,108,864 numbers"):
+        Shape(*sides)

@@ -1,6 +1,7 @@
 """Pictures and labels from a NumPy .npz file, never unpickled."""
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ class Arrays:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
-        with path.open("rb") as stream:
+        with path.open("rb") as stream, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's, of headers that are old: what is wrong is said in one line
             file = np.load(stream, allow_pickle=False)
             if isinstance(file, np.lib.npyio.NpzFile):
                 check_sizes(file, path.stat().st_size)

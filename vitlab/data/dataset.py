@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from vitlab.data.rows import Pictures, Rows
-from vitlab.errors import BadInput, choose
+from vitlab.errors import BadInput, choose, shorten
+
+MOST = 2**26  # numbers of one picture
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,13 @@ class DataSet:
     train: Part
     test: Part
     notes: tuple[str, ...] = ()  # for the user: "3 pictures skipped: a.png, ...", "resized to 32×32"
+
+
+def check_sides(channels: int, height: int, width: int) -> None:
+    """Whether there may be such pictures; what a file says of them is no proof."""
+    if min(channels, height, width) < 1 or channels * height * width > MOST:
+        shown = "×".join(shorten(str(side), 20) for side in (channels, height, width))
+        raise BadInput(f"no pictures are {shown}: each has 1 to {MOST:,} numbers")
 
 
 def only(data: DataSet, classes: Sequence[str]) -> DataSet:

@@ -1,7 +1,6 @@
 """A data set made ready for a run: split, limited, described by a card, and moved to the training device."""
 
 import hashlib
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -9,14 +8,12 @@ from typing import Literal
 from torch import Tensor, device, tensor
 
 from vitlab.data import Sample, Source
-from vitlab.data.dataset import DataSet, Part, hold_out, only, statistics, take
+from vitlab.data.dataset import DataSet, Part, check_sides, hold_out, only, statistics, take
 from vitlab.data.rows import Rows
 from vitlab.errors import BadInput
 
 Normalising = Literal["statistics", "half", "imagenet"]
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its red, green and blue
-
-MOST = 2**26  # numbers of one picture
 
 
 @dataclass(frozen=True)
@@ -48,9 +45,7 @@ class Card:
     notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        sides = (self.channels, self.height, self.width)
-        if min(sides) < 1 or math.prod(sides) > MOST:
-            raise BadInput(f"no pictures are {'×'.join(map(str, sides))}: each has 1 to {MOST:,} numbers")
+        check_sides(self.channels, self.height, self.width)
         if not len(self.mean) == len(self.deviation) == self.channels or not all(self.deviation):
             raise BadInput(f"{self.channels} channels need a mean and a deviation each, and no deviation is 0")
         if not self.classes or min(self.train, self.validation, self.test) < 0:

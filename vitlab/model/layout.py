@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vitlab.data.dataset import check_sides
 from vitlab.errors import BadInput
 
 MOST_TOKENS = 2**17  # eight times as many as were ever measured
@@ -18,6 +19,9 @@ class Shape:
     channels: int
     height: int
     width: int
+
+    def __post_init__(self) -> None:
+        check_sides(self.channels, self.height, self.width)
 
     def __str__(self) -> str:
         return f"{self.channels}×{self.height}×{self.width}"
