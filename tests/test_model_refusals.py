@@ -192,3 +192,8 @@ def test_a_model_without_blocks_shows_no_maps(model) -> None:
 def test_no_pictures_have_such_sides(sides: tuple[int, int, int]) -> None:
     with pytest.raises(BadInput, match=r"no pictures are .{5,40}: each has 1 to 67,108,864 numbers"):
         Shape(*sides)
+
+
+def test_a_width_beyond_a_machines_numbers_is_refused() -> None:
+    with pytest.raises(BadInput, match="width must be 1 or more, and below 2³¹, not 1000"):
+        small_vit(width=10**40).build(Shape(1, 8, 8), 3)

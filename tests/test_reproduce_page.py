@@ -127,6 +127,7 @@ def test_a_mean_and_its_interval() -> None:
 
 def test_one_seed_has_no_interval_and_none_is_refused() -> None:
     assert Sample((0.9,)).margin is None
+    assert math.isnan(Sample((0.9, math.nan)).margin)
     assert difference(Sample((0.9,)), Sample((0.5, 0.6))) == Difference(0.9 - 0.55, None)
     assert difference(Sample((0.9,)), Sample((0.5,))).sign == 0
     assert words.accuracy(Sample((0.9,))).replace(words.SPACE, " ") == "90.00 % (one seed)"

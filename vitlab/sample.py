@@ -30,8 +30,10 @@ class Sample:
 
     @cached_property
     def deviation(self) -> float | None:
-        """s, the standard deviation over seeds; one seed has none."""
-        return stdev(self.values) if self.count > 1 else None
+        """s, the standard deviation over seeds; one seed has none, and of values that are no numbers it is none."""
+        if self.count < 2:
+            return None
+        return stdev(self.values) if all(map(math.isfinite, self.values)) else math.nan
 
     @cached_property
     def margin(self) -> float | None:

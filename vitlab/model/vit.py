@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vitlab.errors import BadInput
+from vitlab.errors import BadInput, shorten
 from vitlab.model.attention import Attention, Softmax, Uniform
 from vitlab.model.blocks import Block, Stack
 from vitlab.model.heads import OUTPUTS, ClassToken, Head, Output, PoolReader
@@ -134,8 +134,8 @@ class VisionTransformer(nn.Module):
 
 def check_size(width: int, depth: int, classes: int) -> None:
     for name, value, least in (("width", width, 1), ("depth", depth, 0), ("the number of classes", classes, 1)):
-        if value < least:
-            raise BadInput(f"{name} must be {least} or more, not {value}")
+        if not least <= value < 2**31:
+            raise BadInput(f"{name} must be {least} or more, and below 2³¹, not {shorten(str(value))}")
 
 
 def leave_to_torch(model: nn.Module) -> None:
