@@ -106,7 +106,7 @@ def test_forty_trials_on_postgresql_with_workers_killed_at_random_are_run_exactl
 )
 def test_files_lose_nothing_either(processes, tmp_path, form):
     url = form.format(tmp_path)
-    kept = created(plan("width=8,16 heads=1,2", seeds=3, grace=2.0), url)
+    kept = created(plan("width=8,16 heads=1,2", seeds=6, grace=2.0), url)
     work_under_fire(processes, url, tmp_path, workers=3, kills=4)
     check_exactly_once(kept, tmp_path)
 
