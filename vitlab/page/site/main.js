@@ -33,7 +33,7 @@ let pictures = [];
 const drawing = new Drawing(part("drawing"), drawn);
 /** @type {Promise<void> | null} */
 let asking = null;
-let again = false, timer = 0;
+let again = false, timer = 0, turns = 0;
 let inStudy = (/** @type {string} */ _name) => {}; // tells the study which model is shown
 
 /** Show some models, each in a pane. @param {Model[]} chosen */
@@ -52,7 +52,6 @@ function showModels(chosen) {
   document.body.classList.toggle("colour", first.channels !== 1);
   part("title").textContent = `${first.channels === 1 ? "Draw a digit" : "Choose a picture"}, watch the transformer think`;
   part("input-title").textContent = first.channels === 1 ? "Draw here" : "Your own picture";
-  return same;
 }
 
 /** @param {Model} a @param {Model} b */
@@ -63,26 +62,29 @@ const sameGrid = (a, b) => JSON.stringify(a.grids) === JSON.stringify(b.grids);
 function showChoices() {
   const [{ pane }] = shown, beside = shown[1]?.pane.model.name ?? "";
   const name = (/** @type {Model} */ model) => model.name + (model.accuracy === null ? "" : ` · ${(100 * model.accuracy).toFixed(2)}\u202f%`);
-  choose(part("models"), models.map((model) => [model.name, name(model)]), pane.model.name, (chosen) => change(chosen, ""));
+  choose(part("models"), models.map((model) => [model.name, name(model)]), pane.model.name, (chosen) => change(chosen, "").catch(complain));
   const others = models.filter((model) => model !== pane.model && fits(model, pane.model) && sameGrid(model, pane.model));
   choose(part("beside"), [["", "alone"], ...others.map((model) => /** @type {[string, string]} */ ([model.name, `beside ${model.name}`]))],
-    beside, (chosen) => change(pane.model.name, chosen));
+    beside, (chosen) => change(pane.model.name, chosen).catch(complain));
   part("models").hidden = models.length < 2;
   part("beside").hidden = !others.length;
 }
 
-/** @param {string} first @param {string} second */
+/** All that is shown of the chosen models comes at once, so that no picture meets a model of another size. @param {string} first @param {string} second */
 async function change(first, second) {
-  const chosen = [first, second].filter(Boolean).map((name) => models.find((model) => model.name === name));
-  const same = showModels(/** @type {Model[]} */ (chosen));
+  const chosen = [first, second].filter(Boolean).map((name) => /** @type {Model} */ (models.find((model) => model.name === name)));
+  const turn = ++turns, others = fits(shown[0].pane.model, chosen[0]) ? null : engine.pictures(first);
+  const [loaded, { counts }] = await Promise.all([others, engine.confusion(first)]);
+  if (turn !== turns) return; // another model was chosen since
+  showModels(chosen);
   showChoices();
   inStudy(first);
-  if (!same) {
-    await loadPictures();
+  showCounts(counts);
+  if (loaded) {
+    offer(loaded);
     choosePicture(0);
   }
   await ask();
-  await loadConfusion();
 }
 
 /** A model of the study, which joins those that can be chosen. @param {string} name */
@@ -91,18 +93,19 @@ async function openTrial(name) {
   await change(name, "");
 }
 
-async function loadConfusion() {
-  const { model } = shown[0].pane, { counts } = await engine.confusion(model.name);
+/** @param {number[][]} counts */
+function showCounts(counts) {
+  const { model } = shown[0].pane;
   showConfusion(part("matrix"), model, counts, (truth, guess) => engine.cell(model.name, truth, guess), (picture) => {
     choosePicture(picture);
     part("title").scrollIntoView();
   });
 }
 
-async function loadPictures() {
-  const { model } = shown[0].pane;
-  pictures = await engine.pictures(model.name);
-  showPictures(part("pictures"), model, pictures, -1, choosePicture);
+/** @param {Picture[]} loaded */
+function offer(loaded) {
+  pictures = loaded;
+  showPictures(part("pictures"), shown[0].pane.model, pictures, -1, choosePicture);
 }
 
 /** @param {number | Picture} chosen one of those to choose from, or any other */
@@ -147,16 +150,17 @@ export function ask() {
 
 async function answerAll() {
   part("answers").setAttribute("aria-busy", "true");
-  try {
-    while (again) {
-      again = false;
+  while (again) {
+    again = false;
+    try {
       await Promise.all(shown.map(({ pane }) => answer(pane, false)));
-      if (!again) draw();
+      if (again) continue;
+      draw();
+      say();
+      timer = setTimeout(addRelevance, PAUSE);
+    } catch (problem) {
+      if (!again) complain(problem); // what is asked next may well be answered
     }
-    timer = setTimeout(addRelevance, PAUSE);
-    say();
-  } catch (problem) {
-    complain(problem);
   }
   part("answers").setAttribute("aria-busy", "false");
 }
@@ -225,7 +229,8 @@ part("clear").addEventListener("click", () => { drawing.wipe(); drawn(); });
 async function take(file) {
   if (!file) return;
   try {
-    const { pixels, note } = await readFile(file, shown[0].pane.model);
+    const { model } = shown[0].pane, { pixels, note } = await readFile(file, model);
+    if (!fits(model, shown[0].pane.model)) return void take(file); // another model was chosen meanwhile
     markPicture(part("pictures"), -1);
     give(pixels, note);
     showOnBoard();
@@ -251,16 +256,17 @@ async function start() {
   showOnBoard();
   document.documentElement.dataset.ready = "stored";
   performance.mark("stored");
-  const known = await engine.models();
+  const known = await engine.models(), [{ name }] = known.models;
+  const [loaded, { counts }] = await Promise.all([engine.pictures(name), engine.confusion(name)]);
   models = known.models;
   pane.model = models[0];
   if (known.study) inStudy = showStudy(part("studio"), known.study, pane.model.name, openTrial);
   tour(() => shown[0].pane);
   if (models.length === 2 && fits(models[0], models[1]) && sameGrid(models[0], models[1])) showModels(models);
   showChoices();
-  await loadPictures();
+  offer(loaded);
+  showCounts(counts);
   await ask();
-  await loadConfusion();
   document.documentElement.dataset.ready = "live";
 }
 
