@@ -106,8 +106,8 @@ class Archive:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except BadInput as error:
-            raise BadInput(f"{self}: {error}") if str(error).startswith("it ") else error from None
+        except BadInput:
+            raise
         except Exception as error:  # a broken archive raises almost anything; so does one with a password
             raise BadInput(f"{self} cannot be read as an archive: {one_line(error)}") from None
 

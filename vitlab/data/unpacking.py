@@ -5,16 +5,14 @@ import io
 import os
 from typing import IO
 
-from vitlab.errors import BadInput
-
 FREE = 1 << 28  # bytes that anything may unpack to
 TIMES = 100  # and beyond that, so many times its own; pictures never come near, emptiness comes to a thousand
 
 
 def check_unpacked(packed: int, unpacked: int) -> None:
-    """Refuse a file of `packed` bytes that holds `unpacked`."""
+    """A ValueError, as of any broken file, where one of `packed` bytes holds `unpacked`."""
     if unpacked > max(FREE, TIMES * packed):
-        raise BadInput(f"it unpacks to more than {TIMES} times its own size, which no pictures do")
+        raise ValueError(f"it unpacks to more than {TIMES} times its own size, which no pictures do")
 
 
 class Unpacked(io.RawIOBase):
