@@ -27,8 +27,8 @@ def launched() -> Iterator[Browser]:
 def until(page: Page, condition: str, main: str = "./main.js") -> None:
     """Wait for what the page's own modules say."""
     page.evaluate(
-        f"""async (main) => {{ const {{ shown }} = await import(main), started = performance.now();
-        while (!({condition})) {{
+        f"""async (main) => {{ const now = await import(main), started = performance.now();
+        while (!(({{ shown }}) => {condition})(now)) {{
           if (performance.now() > started + 60000) throw new Error("a minute has passed");
           await new Promise((ready) => setTimeout(ready, 10)); }} }}""",
         main,

@@ -73,7 +73,9 @@ function showChoices() {
 /** All that is shown of the chosen models comes at once, so that no picture meets a model of another size. @param {string} first @param {string} second */
 async function change(first, second) {
   const chosen = [first, second].filter(Boolean).map((name) => /** @type {Model} */ (models.find((model) => model.name === name)));
-  const turn = ++turns, others = fits(shown[0].pane.model, chosen[0]) ? null : engine.pictures(first);
+  const turn = ++turns;
+  if (chosen.length === shown.length && chosen.every((model, i) => model === shown[i].pane.model)) return;
+  const others = fits(shown[0].pane.model, chosen[0]) ? null : engine.pictures(first);
   const [loaded, { counts }] = await Promise.all([others, engine.confusion(first)]);
   if (turn !== turns) return; // another model was chosen since
   showModels(chosen);
@@ -144,7 +146,7 @@ function drawn() {
 export function ask() {
   again = true;
   clearTimeout(timer);
-  asking ??= answerAll().finally(() => { asking = null; });
+  asking ??= answerAll();
   return asking;
 }
 
@@ -163,6 +165,7 @@ async function answerAll() {
     }
   }
   part("answers").setAttribute("aria-busy", "false");
+  asking = null;
 }
 
 /** @param {unknown} problem */
