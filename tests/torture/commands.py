@@ -18,13 +18,15 @@ PARTS = {
 SHOWN = ("report run", "report run other")
 STUDIED = ("status", "show", "best")
 PREDICTED = ("colour.png", "colour.jpg", "packed.tiff", "palette.gif")
+LOOKED = "look run run/picture.png --tested 0 --out made/look"
+SENT = "export run --to hub --out made/hub"
 # The file, and what may be asked of it.
 ASKED = {
-    "run/experiment.json": ("evaluate run", "predict run run/picture.png", "settings run/experiment.json"),
-    "run/data.json": tuple(f"predict run run/picture.png --format {way}" for way in ("text", "csv", "jsonl")),
-    "run/weights.safetensors": ("evaluate run", "predict run run/picture.png"),
-    "run/calibration.json": ("predict run run/picture.png",),
-    "run/environment.json": SHOWN, "run/result.json": SHOWN, "run/metrics.jsonl": SHOWN,
+    "run/experiment.json": ("evaluate run", "predict run run/picture.png", "settings run/experiment.json", LOOKED, SENT),
+    "run/data.json": (*(f"predict run run/picture.png --format {way}" for way in ("text", "csv", "jsonl")), LOOKED, SENT),
+    "run/weights.safetensors": ("evaluate run", "predict run run/picture.png", LOOKED, SENT),
+    "run/calibration.json": ("predict run run/picture.png", SENT),
+    "run/environment.json": (*SHOWN, SENT), "run/result.json": (*SHOWN, SENT), "run/metrics.jsonl": SHOWN,
     "run/predictions.safetensors": SHOWN,
     "recipes/digits.json": ("settings recipes/digits.json",),
     "weights/model.safetensors": ("transfer weights --runs made",),
@@ -32,8 +34,8 @@ ASKED = {
     "weights/plain.pth": ("transfer weights/plain.pth --runs made",),
     "study/study.db": tuple(f"study {verb} s --storage sqlite:///study/study.db" for verb in STUDIED),
     "study/study.log": tuple(f"study {verb} s --storage journal:study/study.log" for verb in STUDIED),
-    "arrays/plain.npz": ("settings npz:arrays/plain.npz",),
-    **{f"pictures/{name}": ("predict run pictures",) for name in PREDICTED},
+    "arrays/plain.npz": ("settings npz:arrays/plain.npz", "train npz:arrays/plain.npz epochs=1 --quiet --runs made"),
+    **{f"pictures/{name}": ("predict run pictures", f"look run pictures/{name} --out made/look") for name in PREDICTED},
 }  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from vitlab.engine.run import Run
 from vitlab.engine.storage import read_tensors, write_json, write_tensors
 from vitlab.export.card import write_card
 from vitlab.inference.calibration import Calibration, Judged
+from vitlab.page.engine import open_engine
 from vitlab.reproduce.runs import Reproducer
 from vitlab.settings import from_json, to_json
 from vitlab.study.advice import advise
@@ -118,6 +119,13 @@ def read_figures(folder: Path, name: str) -> None:
     assert ", ".join(f"{name} {number}" for name, number in environment["versions"].items())
     if name == "calibration.json":
         assert write_card(run)
+
+
+def read_page(folder: Path, name: str) -> None:
+    """What a page asks of a run, in the form in which it travels."""
+    engine = open_engine(Run(folder), "a run")
+    json.dumps([engine.facts, engine.evaluation.confusion().tolist()], allow_nan=False)
+    json.dumps(engine.look(engine.blank, [0], relevance=True), allow_nan=False)
 
 
 def read_stopped(folder: Path, name: str) -> None:
@@ -259,6 +267,7 @@ READERS = (
     Reader("npz", sets.make_arrays, sets.read_arrays),
     Reader("run, to use", make_run, read_run, USED, signed("weights")),
     Reader("run, to report", make_run, read_figures, SHOWN, signed("predictions")),
+    Reader("run, on a page", make_run, read_page, (*USED, *SHOWN), signed("weights", "predictions")),
     Reader("run, to resume", make_stopped, read_stopped, RESUMED, signed("checkpoint", "start")),
     Reader("recipes", make_recipe, read_recipe),
     Reader("records", make_records, read_records),
