@@ -46,7 +46,10 @@ class Started:
 
     def send(self, kind: signal.Signals) -> None:
         """A signal to all of the session, as a terminal sends it."""
-        os.killpg(self.process.pid, kind)
+        try:
+            os.killpg(self.process.pid, kind)
+        except ProcessLookupError:  # it has no session yet, being still on its way to `enter`
+            os.kill(self.process.pid, kind)
 
     def end(self, seconds: float = 250) -> subprocess.CompletedProcess:
         """Its status and its words; a process that does not end is killed and is a failure."""

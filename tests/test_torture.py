@@ -23,6 +23,22 @@ def trials(seed, folder):
     if BROKEN == 3:
         raise ValueError("the area is at fault")
 """
+CHILD = """
+import signal, time
+from pathlib import Path
+from apart import Started
+from torture import Outcome
+
+def trials(seed, folder):
+    child = Started(folder, folder, time.sleep, 1000)
+    Path({0!r}).write_text(str(child.process.pid))
+    try:
+        while True:
+            yield Outcome("waiting", 1)
+    finally:
+        child.send(signal.SIGKILL)
+        child.process.join()
+"""
 
 
 @pytest.fixture
@@ -62,6 +78,13 @@ def test_an_area_that_fails_itself_is_a_loss(plant, capfd):
     assert main(["--minutes", "0.2", "--only", "planted_fault"], known) == 1
     assert "the area itself: it ended with status 1" in capfd.readouterr().out
     assert main(["--only", "planted_falt"], known) == 2
+
+
+def test_what_an_area_has_started_ends_with_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "planted_child.py").write_text(CHILD.format(str(tmp_path / "child")))
+    assert main(["--minutes", "0.01"], {"planted_child": "planted_child"}) == 0
+    assert not Path("/proc", (tmp_path / "child").read_text()).exists()
 
 
 @pytest.mark.parametrize("name", areas())

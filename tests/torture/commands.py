@@ -18,15 +18,16 @@ PARTS = {
 SHOWN = ("report run", "report run other")
 STUDIED = ("status", "show", "best")
 PREDICTED = ("colour.png", "colour.jpg", "packed.tiff", "palette.gif")
-LOOKED = "look run run/picture.png --tested 0 --out made/look"
-SENT = "export run --to hub --out made/hub"
+PREDICT = "predict run run/picture.png"
+LOOK = "look run run/picture.png --tested 0 --out made/look"
+SEND = "export run --to hub --out made/hub"
 # The file, and what may be asked of it.
 ASKED = {
-    "run/experiment.json": ("evaluate run", "predict run run/picture.png", "settings run/experiment.json", LOOKED, SENT),
-    "run/data.json": (*(f"predict run run/picture.png --format {way}" for way in ("text", "csv", "jsonl")), LOOKED, SENT),
-    "run/weights.safetensors": ("evaluate run", "predict run run/picture.png", LOOKED, SENT),
-    "run/calibration.json": ("predict run run/picture.png", SENT),
-    "run/environment.json": (*SHOWN, SENT), "run/result.json": (*SHOWN, SENT), "run/metrics.jsonl": SHOWN,
+    "run/experiment.json": ("evaluate run", PREDICT, "settings run/experiment.json", LOOK, SEND),
+    "run/data.json": (*(f"{PREDICT} --format {way}" for way in ("text", "csv", "jsonl")), LOOK, SEND),
+    "run/weights.safetensors": ("evaluate run", PREDICT, LOOK, SEND),
+    "run/calibration.json": (PREDICT, SEND),
+    "run/environment.json": (*SHOWN, SEND), "run/result.json": (*SHOWN, SEND), "run/metrics.jsonl": SHOWN,
     "run/predictions.safetensors": SHOWN,
     "recipes/digits.json": ("settings recipes/digits.json",),
     "weights/model.safetensors": ("transfer weights --runs made",),

@@ -17,7 +17,7 @@ ENDLESS = ("epochs=1000000", "limit=256", "batch=32", "patch=14", "width=16", "d
 
 
 def trials(seed: int, folder: Path) -> Iterator[Outcome]:
-    """A slice of training, then one of serving, and so on; training rests while it does not have its turn."""
+    """Slices of training and serving at once; training rests while it is another area's turn."""
     chance, here = random.Random(seed), folder / "training"
     here.mkdir(parents=True)
     training = Started(
@@ -25,14 +25,18 @@ def trials(seed: int, folder: Path) -> Iterator[Outcome]:
     )
     try:
         training.wait_for((here / "runs" / "run" / "checkpoint.safetensors").exists, 120)
-        learner, metrics = Watched(training, WARM), here / "runs" / "run" / "metrics.jsonl"
-        yield outcome("training, epochs", trained(training, metrics), learner.after(SLICE))
+        training.send(signal.SIGSTOP)
         with served(folder / "serving") as server:
-            page = Watched(server.started, WARM)
+            learner, page = Watched(training, WARM), Watched(server.started, WARM)
+            metrics, done = here / "runs" / "run" / "metrics.jsonl", 0
             while True:
+                training.send(signal.SIGCONT)
                 asked, faults = answered(server, chance)
+                training.send(signal.SIGSTOP)
+                assert training.process.exitcode is None, training.said()
+                before, done = done, metrics.read_bytes().count(b"\n")
                 yield outcome("serving, looks", asked, page.after(SLICE), *faults)
-                yield outcome("training, epochs", trained(training, metrics), learner.after(SLICE))
+                yield outcome("training, epochs", done - before, learner.after(SLICE))
     finally:
         training.send(signal.SIGKILL)
         training.process.join()
@@ -40,16 +44,6 @@ def trials(seed: int, folder: Path) -> Iterator[Outcome]:
 
 def outcome(what: str, done: int, *faults: str) -> Outcome:
     return Outcome(what, done, tuple(f"{what}, seconds: {fault}" for fault in faults if fault))
-
-
-def trained(training: Started, metrics: Path) -> int:
-    """Let it train for a slice; how many epochs it did."""
-    before = metrics.read_bytes().count(b"\n")
-    training.send(signal.SIGCONT)
-    time.sleep(SLICE)
-    training.send(signal.SIGSTOP)
-    assert training.process.exitcode is None, training.said()
-    return metrics.read_bytes().count(b"\n") - before
 
 
 def answered(server: Server, chance: random.Random) -> tuple[int, list[str]]:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -46,14 +47,11 @@ def walk(module: str, seed: int, folder: Path, pipe: Connection) -> None:
     signal.signal(signal.SIGTERM, lambda kind, frame: sys.exit())
     torch.set_num_threads(1)
     apart.PRELOADED.append("torture.warm")  # an area's processes are many, and forked from a server of its own
-    steps = import_module(module).trials(seed, folder)
-    pipe.send(READY)
-    while True:
-        try:
+    with closing(import_module(module).trials(seed, folder)) as steps, suppress(EOFError, BrokenPipeError):
+        pipe.send(READY)
+        while True:
             pipe.recv()
             pipe.send(next(steps, None))
-        except (EOFError, BrokenPipeError):
-            return
 
 
 class Area:
