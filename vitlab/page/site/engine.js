@@ -70,6 +70,8 @@
 
 /** @param {string} text @returns {Uint8Array} */
 export const bytes = (text) => {
+  const direct = /** @type {any} */ (Uint8Array).fromBase64; // which not every browser has yet
+  if (direct) return direct(text);
   const raw = atob(text), found = new Uint8Array(raw.length);
   for (let i = 0; i < raw.length; i++) found[i] = raw.charCodeAt(i);
   return found;

@@ -157,7 +157,7 @@ async function answerAll() {
     try {
       await Promise.all(shown.map(({ pane }) => answer(pane, false)));
       if (again) continue;
-      draw();
+      draw(false);
       say();
       timer = setTimeout(addRelevance, PAUSE);
     } catch (problem) {
@@ -183,18 +183,20 @@ async function answer(pane, relevance) {
   else Object.assign(pane, { answer: found, relevance: null });
 }
 
+/** Once the pen rests. */
 async function addRelevance() {
   try {
     await Promise.all(shown.map(({ pane }) => answer(pane, true)));
-    draw();
   } catch { /* the next stroke asks again, and says so */ }
+  draw();
 }
 
-function draw() {
+/** @param {boolean} [whole] what nobody sees too, which can wait until the pen rests */
+function draw(whole = true) {
   board.update(shown[0].pane);
   for (const { pane, bars, story } of shown) {
     bars.update(pane);
-    story.update(pane);
+    story.update(pane, whole);
   }
   const { pane } = shown[0];
   part("unmask").hidden = !pane.masked.size;
@@ -221,7 +223,7 @@ document.addEventListener("patch", (event) => {
   draw();
   ask();
 });
-document.addEventListener("theme", draw);
+document.addEventListener("theme", () => draw());
 part("unmask").addEventListener("click", () => {
   for (const { pane } of shown) pane.masked = new Set();
   ask();

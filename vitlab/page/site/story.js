@@ -8,11 +8,18 @@ import { large, make } from "./words.js";
 
 /** @typedef {import("./pane.js").Pane} Pane */
 
+/** @type {WeakSet<Element>} */
+const near = new WeakSet(); // what can be seen, or soon can
+const watcher = new IntersectionObserver((changes) => {
+  for (const { target, isIntersecting } of changes) isIntersecting ? near.add(target) : near.delete(target);
+}, { rootMargin: "25%" });
+
 export class Story {
   /** @param {Pane} pane */
   constructor(pane) {
     const { model } = pane;
     this.element = make("div", "pane");
+    this.drawn = false;
     this.inputs = [new PictureStage(model), new PatchesStage(model), new TokensStage(pane), new PositionsStage(pane)];
     const joined = model.streams.length > 1 ? model.streams.slice(-1) : [], side = joined.length ? pane.sources : model.streams;
     this.blocks = Array.from({ length: side[0].layers }, (_, layer) => new BlockStage(pane, side, layer, `Block ${layer + 1}`));
@@ -24,11 +31,14 @@ export class Story {
     this.where = make("b");
     blocks.append(...this.blocks.map((stage) => stage.element));
     this.element.append(facts(pane), inputs, this.legend, blocks, this.head.element);
+    for (const { element } of [...this.inputs, ...this.blocks, this.head]) watcher.observe(element);
   }
 
-  /** @param {Pane} pane */
-  update(pane) {
+  /** Draw all that is shown of a picture, or only what can be seen once all has been drawn. @param {Pane} pane @param {boolean} whole */
+  update(pane, whole) {
     if (!pane.answer) return;
+    const all = whole || !this.drawn, wanted = (/** @type {{element: HTMLElement}} */ { element }) => all || near.has(element);
+    this.drawn = true;
     const { model } = pane, rows = [], norms = [];
     for (const stream of model.streams)
       for (let layer = 0; layer < stream.layers; layer++) {
@@ -36,9 +46,9 @@ export class Story {
         for (let head = 0; head < stream.heads; head++) rows.push(...pane.onGrids(stream, pane.row(stream, layer, head)));
       }
     const scale = scaleOf(rows), strengths = scaleOf(norms);
-    for (const stage of this.inputs) stage.update(pane);
-    for (const stage of this.blocks) stage.update(pane, scale, strengths);
-    this.head.update(pane);
+    for (const stage of this.inputs.filter(wanted)) stage.update(pane);
+    for (const stage of this.blocks.filter(wanted)) stage.update(pane, scale, strengths);
+    if (wanted(this.head)) this.head.update(pane);
     this.where.textContent = `Where it looks ${pane.looking}`;
     this.legend.replaceChildren(this.where, legend(scale, "attention"), legend(strengths, "strength (length of tokens)"));
   }
