@@ -51,10 +51,11 @@ def main() -> None:
     parser.add_argument("trial", choices=TRIALS)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--share", type=float, default=1.0, help="of the epochs that are chosen")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--data")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    trial, where = TRIALS[given.trial], find_device("cpu")
+    trial, where = TRIALS[given.trial], find_device(given.device)
     record = read_json(given.out) if given.out.exists() else {"name": f"own-{given.trial}", "runs": []}
     with tempfile.TemporaryDirectory() as work:
         pictures = Path(work) / given.trial

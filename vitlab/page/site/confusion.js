@@ -47,7 +47,7 @@ export function showConfusion(holder, model, counts, open, take) {
     button.setAttribute("aria-label", `${pair}: ${count}`);
     button.addEventListener("click", async () => {
       const pictures = await open(truth, guess);
-      const told = pictures.length === count ? "" : pictures.length ? ` Of ${count.toLocaleString("en")}, ${pictures.length} are here.` : " Its pictures are not here.";
+      const told = pictures.length === count ? "" : pictures.length ? ` Of ${count.toLocaleString("en")}, ${pictures.length} ${pictures.length === 1 ? "is" : "are"} here.` : " Its pictures are not here.";
       const rest = pictures.length < count && !pictures.length ? ` 'vitlab data get ${model.data}' fetches them.` : "";
       const row = make("div", "pictures");
       row.append(...pictures.map((picture, i) => {
