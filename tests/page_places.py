@@ -92,7 +92,7 @@ def workplace(folder: Path) -> Iterator[Workplace]:
         "digits", "model=multi-scale", "join=class-attention", *small, runs=folder / "runs", quiet=True, name="digits"
     )
     url = f"sqlite:///{folder}/runs/shape/study.db"
-    studies.created(studies.plan("width=8,16 patch=7,14", name="shape"), url)
+    studies.created(studies.plan("width=8,16 patch=7,14", "head=sequence-pool", name="shape"), url)
     studies.work(url, folder / "runs" / "shape", name="shape")
     before, patch = Path.cwd(), pytest.MonkeyPatch()
     os.chdir(folder)

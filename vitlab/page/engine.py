@@ -3,7 +3,7 @@
 import base64
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -23,7 +23,6 @@ from vitlab.look.tokens import describe_looking, extra_names
 from vitlab.model import Network, Stream
 from vitlab.model.layout import Grid, Layout
 from vitlab.model.multiscale import LateClassToken, MultiScale, MultiScaleTransformer
-from vitlab.model.stream import evenly
 from vitlab.model.vit import VisionTransformer
 from vitlab.page.pictures import Pictures, pictures_of
 from vitlab.page.shown import Shown
@@ -55,7 +54,7 @@ class Engine:
             "name": self.name, "data": self.card.name, "classes": list(self.card.classes),
             "channels": self.card.channels, "height": self.card.height, "width": self.card.width,
             "grids": numbered(self.grids, 0), "streams": [self.describe(stream, streams) for stream in streams],
-            "features": model.width, "norm": model.block.norm,
+            "features": model.width, "norm": model.block.norm, "finalNorm": getattr(model, "final_norm", True),
             "kinds": {"tokens": tokens, "positions": "late" if late else model.positions.kind,
                       "attention": model.attention.kind, "head": heads.kind},
             "shift": model.width // model.block.shift if model.block.shift else 0,
@@ -72,12 +71,10 @@ class Engine:
     def describe(self, stream: Stream, streams: list[Stream]) -> dict[str, Any]:
         """A stream: its tokens, its blocks, what is read of it, and the streams that feed it, by their places."""
         earlier = [] if stream.before else [other for other in streams[: streams.index(stream)] if not other.before]
-        read = range(stream.layout.tokens)[stream.read]
-        reading = describe_looking(replace(stream, weigh=evenly), None)  # the page averages, whatever the head does
         return {
             "extra": extra_names(stream), "layers": len(stream.blocks),
             "grids": numbered(stream.layout.grids, sum(other.layout.patches for other in earlier)),
-            "heads": heads_of(stream), "read": [read.start, read.stop], "reading": reading,
+            "heads": heads_of(stream), "reading": describe_looking(stream, None),
             "before": [streams.index(source) for source in stream.before],
         }  # fmt: skip
 

@@ -47,6 +47,7 @@ class Answer(BaseModel):
     attention: Annotated[str, Field(description="(layers, heads, n, n) of each stream, one after another")]
     tokens: Annotated[str, Field(description="(n, d), as they enter the first block")]
     norms: Annotated[str, Field(description="(layers + 1, n) of each stream")]
+    shares: Annotated[str, Field(description="(n,) of each stream: how much each token counts for what comes next")]
     relevance: Annotated[str | None, Field(description="(n,)")]
     milliseconds: float
 

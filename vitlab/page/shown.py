@@ -24,7 +24,7 @@ class Shown(nn.Module):
         self.network, self.relevance = network, relevance
 
     def forward(self, picture: Tensor) -> dict[str, Tensor]:
-        """(1, c, y, x) → lens (l + 1, classes), tokens (n, d), of each stream maps (l, h, n, n), norms (l + 1, n)."""
+        """(1, c, y, x) → lens (l + 1, classes), tokens (n, d); maps (l, h, n, n), norms (l + 1, n), shares."""
         with torch.set_grad_enabled(self.relevance):
             stream = self.network.trace(picture, by_map=True)
         parts = list(stream.all())
@@ -33,6 +33,7 @@ class Shown(nn.Module):
             "attention": torch.cat([weights.flatten() for part in parts for weights in part.maps().layers]),
             "tokens": torch.cat([part.tokens[0][0] for part in parts if not part.before]),
             "norms": torch.cat([tokens[0].norm(dim=-1) for part in parts for tokens in part.tokens]),
+            "shares": torch.cat([part.shares()[0] for part in parts]),
         }
         found = {name: values.detach() for name, values in found.items()}
         return found | {"relevance": relevance(self.network, stream)} if self.relevance else found

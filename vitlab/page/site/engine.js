@@ -10,7 +10,6 @@
  * @property {Grid[]} grids
  * @property {number} layers
  * @property {number} heads
- * @property {[number, number]} read the tokens that what comes next reads, from and up to
  * @property {string} reading
  * @property {number[]} before the streams that feed it, by their places
  *
@@ -25,7 +24,8 @@
  * @property {Stream[]} streams of tokens: those that are cut from the picture, then the one that joins them, if any
  * @property {number} features
  * @property {{tokens: string, positions: string, attention: string, head: string}} kinds
- * @property {string} norm
+ * @property {string} norm where blocks have it
+ * @property {boolean} finalNorm whether what the head reads is normalised
  * @property {number} shift features that the MLP reads from each neighbour
  * @property {number} smoothing of the labels it learned from
  * @property {number[]} mean of the data's colours, from 0 to 1
@@ -47,6 +47,7 @@
  * @property {Float32Array} attention (layers, heads, n, n) of each stream, one after another
  * @property {Float32Array} tokens (n, d)
  * @property {Float32Array} norms (layers + 1, n) of each stream
+ * @property {Float32Array} shares (n,) of each stream: how much each token counts for what comes next
  * @property {Float32Array | null} relevance (n,)
  * @property {number} milliseconds
  *
@@ -90,7 +91,7 @@ const coded = (values) => {
 /** @param {any} sent @returns {Answer} */
 export const decode = (sent) => ({
   ...sent,
-  lens: floats(sent.lens), attention: floats(sent.attention), tokens: floats(sent.tokens), norms: floats(sent.norms),
+  lens: floats(sent.lens), attention: floats(sent.attention), tokens: floats(sent.tokens), norms: floats(sent.norms), shares: floats(sent.shares),
   relevance: sent.relevance ? floats(sent.relevance) : null,
 });
 

@@ -107,8 +107,8 @@ export class OnnxEngine {
     });
     const found = await run(masked, relevance), last = (/** @type {any} */ one) => Array.from(/** @type {Float32Array} */ (one.lens.data).slice(-k));
     const unmasked = masked.length ? last(await run([], false)) : null;
-    const [lens, attention, tokens, norms] = ["lens", "attention", "tokens", "norms"].map((output) => found[output].data);
+    const [lens, attention, tokens, norms, shares] = ["lens", "attention", "tokens", "norms", "shares"].map((output) => found[output].data);
     const row = relevance ? found.relevance.data : null;
-    return { logits: last(found), unmasked, lens, attention, tokens, norms, relevance: row, milliseconds: performance.now() - started };
+    return { logits: last(found), unmasked, lens, attention, tokens, norms, shares, relevance: row, milliseconds: performance.now() - started };
   }
 }

@@ -45,13 +45,16 @@ export class Pane {
     return this.sources.filter((stream) => stream.grids[0].first <= patch).reduce((sum, stream) => sum + stream.extra.length, patch);
   }
 
-  /** The tokens of a stream that look: the patch pointed at, or the one at its place, or those that are read. @param {Stream} stream @returns {number[]} */
-  lookers(stream) {
-    const [start, stop] = stream.read, { chosen } = this;
-    if (chosen === null) return Array.from({ length: stop - start }, (_, i) => start + i);
+  /** Each token's share in the look: all of the patch pointed at, or of the one at its place, or as much as each counts for what comes next. @param {Stream} stream */
+  shares(stream) {
+    const n = tokens(stream), first = this.start(stream, tokens), { chosen } = this;
+    if (chosen === null && this.answer) return this.answer.shares.slice(first, first + n);
+    const shares = new Float32Array(n);
+    if (chosen === null) return shares;
     const grid = gridOf(this.model, chosen), own = stream.grids.some((one) => one.first === grid.first);
     const finest = stream.grids.reduce((best, one) => (size(one) > size(best) ? one : best));
-    return [stream.extra.length + (own ? chosen : patchAt(finest, ...centre(grid, chosen))) - stream.grids[0].first];
+    shares[stream.extra.length + (own ? chosen : patchAt(finest, ...centre(grid, chosen))) - stream.grids[0].first] = 1;
+    return shares;
   }
 
   /** The patch of a grid at the place that is pointed at, or in the middle. @param {import("./engine.js").Grid} grid */
@@ -93,19 +96,18 @@ export class Pane {
 
   /** One weight for each token of a stream: where those that look look, in a head of a layer. @param {Stream} stream @param {number} layer @param {number} head */
   row(stream, layer, head) {
-    const n = tokens(stream), found = new Float64Array(n), lookers = this.lookers(stream);
+    const n = tokens(stream), found = new Float64Array(n);
     const first = this.start(stream, (one) => one.layers * one.heads * tokens(one) ** 2) + (layer * stream.heads + head) * n * n;
-    if (this.answer)
-      for (const looker of lookers)
-        for (let i = 0; i < n; i++) found[i] += this.answer.attention[first + looker * n + i] / lookers.length;
+    this.shares(stream).forEach((share, looker) => {
+      if (share && this.answer) for (let i = 0; i < n; i++) found[i] += share * this.answer.attention[first + looker * n + i];
+    });
     return found;
   }
 
   /** row ← row · (I + mean of heads)/2 from the last layer to the first (Abnar and Zuidema, 2020), of all that enters. */
   rollout() {
-    const last = this.model.streams[this.model.streams.length - 1], row = new Float64Array(tokens(last)), lookers = this.lookers(last);
-    for (const looker of lookers) row[looker] += 1 / lookers.length;
-    return Float64Array.from(this.flow(last, row));
+    const last = this.model.streams[this.model.streams.length - 1];
+    return Float64Array.from(this.flow(last, Float64Array.from(this.shares(last))));
   }
 
   /** @param {Stream} stream @param {Float64Array} row @returns {number[]} */
@@ -123,9 +125,8 @@ export class Pane {
     if (!stream.before.length) return Array.from(row);
     let from = stream.extra.length;
     return stream.before.flatMap((place) => {
-      const source = this.model.streams[place], count = tokens(source), lookers = this.lookers(source), own = new Float64Array(count);
-      for (const looker of lookers) own[looker] += 1 / lookers.length;
-      const given = this.chosen === null ? row.slice(from, from + count) : own; // a patch that is pointed at looks in its own stream
+      const source = this.model.streams[place], count = tokens(source);
+      const given = this.chosen === null ? row.slice(from, from + count) : Float64Array.from(this.shares(source)); // a patch that is pointed at looks in its own stream
       from += count;
       return this.flow(source, given);
     });

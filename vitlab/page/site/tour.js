@@ -17,6 +17,7 @@ const streamOf = (pane) => [...pane.sources].reverse().find((stream) => stream.g
 const largest = (values) => Array.from(values).reduce((best, value, i, all) => (value > all[best] ? i : best), 0);
 /** @param {string} text */
 const line = (text) => make("p", "", text);
+const normed = (/** @type {boolean} */ is, /** @type {Element | string} */ inner) => (is ? row("norm", "(", inner, ")") : inner);
 
 /** @type {Step[]} */
 const STEPS = [
@@ -92,7 +93,6 @@ const STEPS = [
     at: ".stage-block", title: "A block adds to what is there",
     tell: (pane) => {
       const { model } = pane, stream = streamOf(pane), token = stream.extra.length + patchOf(pane) - stream.grids[0].first;
-      const normed = (/** @type {boolean} */ is, /** @type {Element | string} */ inner) => (is ? row("norm", "(", inner, ")") : inner);
       const { norm } = model, after = norm === "after", before = norm === "before", between = norm === "between";
       const strengths = Array.from({ length: stream.layers + 1 }, (_, step) => number(pane.norms(stream, step)[token], 1));
       return [
@@ -118,11 +118,12 @@ const STEPS = [
     at: ".stage-head", title: "From numbers to an answer",
     tell: (pane) => {
       const { model, answer, guess } = pane, logits = answer?.logits ?? [];
-      const read = { mean: row(over(1, "n"), "∑", sub("z", "i")), "class-token": sub("z", "class"), "first-token": sub("z", 1) };
+      const token = (/** @type {string | number} */ which) => normed(model.finalNorm, sub("z", which));
+      const read = { mean: row(over(1, "n"), "∑", token("i")), "class-token": token("class"), "first-token": token(1), "sequence-pool": row("∑", sub("α", "i"), token("i")) };
       const sum = logits.reduce((total, one) => total + Math.exp(one), 0);
       return [
         line("What the head reads is weighed once for each class (the logits), and softmax makes probabilities of them."),
-        equation("ℓ", "=", "W", "norm", "(", read[/** @type {keyof typeof read} */ (model.kinds.head)] ?? "z", ")", "+", "b", ",", sub("p", "k"), "=", over(sup("e", sub("ℓ", "k")), row("∑", sup("e", sub("ℓ", "j"))))),
+        equation("ℓ", "=", "W", read[/** @type {keyof typeof read} */ (model.kinds.head)] ?? normed(model.finalNorm, "z"), "+", "b", ",", sub("p", "k"), "=", over(sup("e", sub("ℓ", "k")), row("∑", sup("e", sub("ℓ", "j"))))),
         line(`For ${model.classes[guess]}:`),
         equation("p", "=", over(sup("e", number(logits[guess] ?? 0)), number(sum)), "=", number(pane.probabilities[guess] ?? 0, 3)),
       ];
