@@ -2,8 +2,10 @@
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import numpy as np
 import pytest
@@ -321,6 +323,14 @@ def test_a_point_of_the_study_opens_its_very_model_by_keyboard(page):
         expect(details).to_contain_text(re.compile("Its model is (the one below|not in this page)"))
     by_server = page.locator("html[data-engine=server]").count() == 1
     assert page.locator(".chart .dot.absent").count() == (0 if by_server else 3)
+
+
+@pytest.mark.skipif(which("npx") is None, reason="no Node.js here")
+def test_the_types_in_the_modules_hold():
+    done = subprocess.run(["make", "types"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode and "error TS" not in done.stdout:
+        pytest.skip(f"npm gives no TypeScript here: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stdout
 
 
 def test_every_command_of_the_documents_writes_a_page(work, browser, capsys):
