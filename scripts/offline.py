@@ -15,9 +15,8 @@ UP, SET_FLAGS = 0x1, 0x8914  # IFF_UP and SIOCSIFFLAGS of Linux
 
 def main() -> None:
     if sys.argv[1] != "--inside":
-        os.execvp(
-            "unshare", ["unshare", "--map-root-user", "--net", sys.executable, __file__, "--inside", *sys.argv[1:]]
-        )
+        who = [] if os.geteuid() == 0 else ["--map-current-user", "--keep-caps"]  # with the right to set up its network
+        os.execvp("unshare", ["unshare", *who, "--net", sys.executable, __file__, "--inside", *sys.argv[1:]])
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, SET_FLAGS, struct.pack("16sh14x", b"lo", UP))
     os.execvp(sys.argv[2], sys.argv[2:])
