@@ -1,5 +1,6 @@
 """The arithmetic of a model agrees with what its equations say, and peak memory with what was allocated."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from vitlab.engine.cost import block_share, flops
 from vitlab.model import Shape, ViT
 from vitlab.model.attention import Attention, Linformer, Locality, Softmax, Uniform
 from vitlab.model.blocks import Block
-from vitlab.model.heads import Mean
+from vitlab.model.heads import Mean, SequencePool
 from vitlab.model.tokens import ConvPatches
 
 WIDTH, DEPTH, CLASSES, SIDE, SQUEEZED = 32, 3, 7, 28, 5
@@ -112,3 +113,25 @@ def test_the_recipes_are_vits_by_their_arithmetic(name: str, share: float) -> No
     """At least 80 % in attention and MLPs: no convolutional network with a block on top."""
     network = recipe(name).model.build(Shape(3, 32, 32), 10)
     assert block_share(network) == pytest.approx(share, abs=0.005)
+
+
+def test_models_are_counted_and_used_in_threads_at_once():
+    network, counted = ViT(WIDTH, DEPTH, head=SequencePool()).build(Shape(1, SIDE, SIDE), CLASSES), threading.Event()
+    wanted, faults = flops(network), []
+
+    def look() -> None:
+        try:
+            while not counted.is_set():
+                network.trace(torch.zeros(1, 1, SIDE, SIDE)).shares()
+        except Exception as error:
+            faults.append(error)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    found = {flops(network) for _ in range(20)}
+    with torch.inference_mode():
+        found.add(flops(network))
+    counted.set()
+    looking.join()
+    assert found == {wanted}
+    assert not faults

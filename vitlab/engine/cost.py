@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from vitlab.engine.modes import in_evaluation
 from vitlab.model import Network
@@ -14,28 +15,58 @@ from vitlab.model.blocks import BlockLayer
 FUSED_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
+class Counter(TorchDispatchMode):
+    """Adds up the operations of whatever passes in this thread.
+
+    torch's own counter hooks every module of the process, so that a model at work in another thread stumbles over it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        words = kwargs or {}
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is None:
+            with self:
+                found = func.decompose(*args, **words)  # where it is made of others, which are counted
+            if found is not NotImplemented:
+                return found
+        found = func(*args, **words)
+        if func._overloadpacket is FUSED_ON_CPU:
+            self.total += attention_flops(*(tensor.shape for tensor in args[:3]))
+        elif formula is not None:
+            self.total += formula(*args, **words, out_val=found)
+        return found
+
+
 def flops(network: Network) -> int:
     """Floating-point operations of one picture's forward: 2 for each multiply-add of products and convolutions.
 
     Norms, activations and additions are left out, as is usual: they are a few in a hundred.
     """
-    return counted(network).get_total_flops()
+    counter = Counter()
+    show_blank(network, counter)
+    return counter.total
 
 
-def counted(network: Network) -> FlopCounterMode:
-    """A counter that has watched one picture pass."""
+def show_blank(network: Network, counter: Counter) -> None:
     shape, device = network.shape, next(network.parameters()).device
-    counter = FlopCounterMode(display=False, custom_mapping={FUSED_ON_CPU: attention_flops})
     with in_evaluation(network), torch.no_grad(), counter:
         network(torch.zeros(1, shape.channels, shape.height, shape.width, device=device))
-    return counter
 
 
 def block_share(network: Network) -> float:
     """The share of a picture's operations that is done in blocks of attention and MLP."""
-    blocks = [name for name, part in network.named_modules() if isinstance(part, BlockLayer)]
-    found = {name: sum(counts.values()) for name, counts in counted(network).get_flop_counts().items()}
-    return sum(found[f"{type(network).__name__}.{name}"] for name in blocks) / found["Global"]
+    counter, at = Counter(), [0]
+    blocks = [part for part in network.modules() if isinstance(part, BlockLayer)]
+    hooks = [block.register_forward_pre_hook(lambda *_: at.append(at[-1] - counter.total)) for block in blocks]
+    hooks += [block.register_forward_hook(lambda *_: at.append(at[-1] + counter.total)) for block in blocks]
+    show_blank(network, counter)
+    for hook in hooks:
+        hook.remove()
+    return at[-1] / counter.total
 
 
 def attention_flops(queries: Sequence[int], keys: Sequence[int], values: Sequence[int], *_: Any, **__: Any) -> int:
