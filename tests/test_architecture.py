@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # has a layer of its own (engine.optimisers and engine.tuning are settings of an experiment, the rest of engine runs
 # one; reproduce is what a report's experiment is and how it is shown, reproduce.runs trains it).
 LAYERS = [
-    {"errors", "console", "foreign", "marks"},
+    {"errors", "console", "foreign", "interrupt", "marks"},
     {"settings", "chance", "sample"},
     {"data"},
     {"model"},

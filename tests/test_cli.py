@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from subprocess import PIPE
 
+import apart
 import numpy as np
 import pytest
 from conftest import QUICK, refused
@@ -158,3 +159,30 @@ def test_an_interrupt_while_everything_is_loaded_ends_it_without_a_word(start):
         process.send_signal(signal.SIGINT)
         assert process.communicate() == (b"", b"")
     assert process.returncode == -signal.SIGINT
+
+
+MASKED = """
+import logging, os, signal, time
+from vitlab import cli
+
+class Noisy:
+    def __del__(self):
+        raise ValueError("half undone")
+
+def verb(words, alone):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+    except KeyboardInterrupt:
+        Noisy()
+        logging.error("a broken connection")
+        raise ValueError("could not determine the shape")
+
+cli.run_verb = verb
+cli.main(["train"])
+"""
+
+
+def test_what_other_code_makes_of_ctrl_c_is_ctrl_c(tmp_path):
+    done = apart.Started(tmp_path, tmp_path, apart.script, MASKED).end()
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "vitlab: interrupted\n")

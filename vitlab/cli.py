@@ -3,7 +3,6 @@
 import inspect
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
@@ -15,7 +14,7 @@ import tyro
 from tyro.conf import Positional
 
 from vitlab import data as data_sets
-from vitlab import lab, recipes
+from vitlab import interrupt, lab, recipes
 from vitlab.arguments import parse
 from vitlab.bench import PARTS, bench
 from vitlab.check.command import check
@@ -315,11 +314,10 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     rank, size = place()
     speaker = f"vitlab, process {rank}" if rank else "vitlab"
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as it was left while vitlab was loaded
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt.listen()
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere) if rank else nullcontext():
-            run_verb(words, alone=size == 1)
+            run_or_be_interrupted(words, alone=size == 1)
     except BadInput as problem:
         print(f"{speaker}: {' '.join(str(problem).split())}", file=sys.stderr)
         sys.exit(2)
@@ -338,6 +336,16 @@ def main(arguments: list[str] | None = None) -> None:
         what = f"cannot use {error.filename}" if error.filename else "cannot go on"
         print(f"{speaker}: {explain(error, what)}", file=sys.stderr)
         sys.exit(2)
+
+
+def run_or_be_interrupted(words: list[str], alone: bool) -> None:
+    """Run a verb; what Ctrl-C made of it is Ctrl-C."""
+    try:
+        run_verb(words, alone)
+    except Exception as error:
+        if interrupt.came() and not isinstance(error, Stopped):
+            raise KeyboardInterrupt from None
+        raise
 
 
 def run_verb(words: list[str], alone: bool) -> None:
