@@ -14,7 +14,7 @@ from vitlab.page.border import LARGEST, PATIENCE
 from . import Outcome
 from .serving import LOOK, PICTURE, Server, Watched, received, served
 
-WARM = 2000  # requests before memory is noted
+WARM = 10_000  # requests before memory is noted: threads and their share of the heap come with the crowds
 STAY = 3 * PATIENCE  # seconds after which a slow client must be gone
 
 
