@@ -8,15 +8,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from vitlab.data.augment import Augment
+from vitlab.data.augment import Augment, turn_hues
 from vitlab.errors import BadInput
 
 EVERYTHING = Augment(
-    flip=True, crop=2, rotate=20, translate=0.1, scale=0.2, shear=10, bend=0.05, colour=0.4, grey=0.3, erase=0.5
-)
+    flip=True, crop=2, rotate=20, translate=0.1, scale=0.2, shear=10, bend=0.05, colour=0.4, hue=0.1,
+    grey=0.3, erase=0.5,
+)  # fmt: skip
 ALONE = [
     Augment(flip=True), Augment(crop=3), Augment(rotate=30), Augment(translate=0.2), Augment(scale=0.3),
-    Augment(shear=15), Augment(bend=0.05), Augment(colour=0.5), Augment(erase=1.0), EVERYTHING,
+    Augment(shear=15), Augment(bend=0.05), Augment(colour=0.5), Augment(hue=0.2), Augment(erase=1.0), EVERYTHING,
 ]  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def test_shape_type_and_range_are_kept(shape: tuple[int, int, int], augment: Aug
     assert changed.dtype == torch.float32
     assert changed.min() >= 0
     assert changed.max() <= 1
-    assert not torch.equal(changed, pictures)
+    assert torch.equal(changed, pictures) == (augment.hue > 0 and shape[0] != 3 and augment is not EVERYTHING)
     extremes = torch.ones(20, *shape)
     assert augment(extremes, seeded()).max() <= 1 + 1e-6
 
@@ -313,19 +314,48 @@ def test_a_share_of_pictures_loses_its_colour_and_the_others_keep_it() -> None:
     np.testing.assert_array_equal(changed[~lost], pictures.numpy()[~lost])
 
 
+def test_hues_turn_about_the_grey_axis_each_picture_by_its_own_angle() -> None:
+    """Read off in a plane across that axis: the angle is the same in all pixels, grey and length stay."""
+    count, most = 400, 0.2
+    pictures = 0.4 + 0.1 * some_pictures(count, 3, 6, 9)  # nothing is clipped
+    before, changed = pictures.double().numpy(), Augment(hue=most)(pictures, seeded()).double().numpy()
+    np.testing.assert_allclose(changed.mean(axis=1), before.mean(axis=1), atol=1e-6)
+    plane = np.exp(2j * np.pi * np.arange(3) / 3)[None, :, None, None]
+    turned, was = (changed * plane).sum(axis=1), (before * plane).sum(axis=1)
+    np.testing.assert_allclose(np.abs(turned), np.abs(was), atol=1e-6)
+    angles = np.angle((turned * was.conj()).sum(axis=(1, 2))) / (2 * np.pi)
+    assert spans(angles, most)
+    np.testing.assert_allclose(turned, was * np.exp(2j * np.pi * angles)[:, None, None], atol=1e-6)
+
+
+def test_a_third_of_the_circle_makes_red_green_and_what_has_no_hue_stays() -> None:
+    red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
+    torch.testing.assert_close(turn_hues(red, torch.tensor([1 / 3])), red.roll(1, dims=1), atol=1e-6, rtol=0)
+    torch.testing.assert_close(turn_hues(red, torch.tensor([0.0])), red, atol=1e-6, rtol=0)
+    loud = turn_hues(torch.rand(50, 3, 4, 4, generator=seeded()), torch.rand(50, generator=seeded(1)))
+    assert 0 <= loud.min() <= loud.max() <= 1
+    for channels in (1, 2, 4):
+        pictures = some_pictures(5, channels)
+        assert torch.equal(Augment(hue=0.5)(pictures, seeded()), pictures)
+    grey = some_pictures(5, 1).expand(-1, 3, -1, -1)
+    torch.testing.assert_close(Augment(hue=0.5)(grey, seeded()), grey, atol=1e-6, rtol=0)
+
+
 def test_the_parts_run_in_the_order_the_docstring_gives() -> None:
-    """Flip, crop, move, colour, grey, erase: each alone, one after another from one generator, gives the same."""
+    """Flip, crop, move, colour, hue, grey, erase: each alone, one after another from one generator, gives the same."""
     pictures, together, apart = some_pictures(8), seeded(9), seeded(9)
     expected = pictures
     for part in (
         Augment(flip=True), Augment(crop=2), Augment(rotate=20, translate=0.1, scale=0.2, shear=10, bend=0.05),
-        Augment(colour=0.4), Augment(grey=0.3), Augment(erase=0.5),
+        Augment(colour=0.4), Augment(hue=0.1), Augment(grey=0.3), Augment(erase=0.5),
     ):  # fmt: skip
         expected = part(expected, apart)
     assert torch.equal(EVERYTHING(pictures, together), expected)
 
 
-@pytest.mark.parametrize("name", ["crop", "rotate", "translate", "shear", "bend", "colour", "grey", "erase", "scale"])
+@pytest.mark.parametrize(
+    "name", ["crop", "rotate", "translate", "shear", "bend", "colour", "hue", "grey", "erase", "scale"]
+)
 def test_negative_amounts_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match=name) as caught:
         Augment(**{name: -1})

@@ -23,8 +23,8 @@ from vitlab.model import Shape
 from vitlab.model.attention import Linformer, Locality
 from vitlab.model.blocks import Block
 from vitlab.model.heads import FirstToken, Mean
-from vitlab.model.positions import Rotary
-from vitlab.model.tokens import ConvPatches, SeveralScales
+from vitlab.model.positions import Learned, Rotary
+from vitlab.model.tokens import ConvPatches, HalvingStem, ResizedPatches, SeveralScales
 from vitlab.objectives import Dino
 from vitlab.objectives.dino import Collapsed, Distillation, distil
 
@@ -123,7 +123,7 @@ def outputs_of(learner: Distillation, batch: tuple[Tensor, ...]) -> tuple[Tensor
         said.append(learner.head(learner.network.features(view), moves))
         told.append(learner.teacher_head(learner.teacher.features(view), moves))
     for view, inside in zip(small.split(count), cells.split(count), strict=True) if len(small) else ():
-        said.append(learner.head(learner.network.features(view, learner.cells.patches(inside)), moves))
+        said.append(learner.head(learner.network.features(view, learner.places(inside)), moves))
     return torch.stack(said).double(), torch.stack(told).double()
 
 
@@ -248,9 +248,8 @@ GRIDS = [
 def test_a_window_is_a_rectangle_of_cells_and_lies_everywhere(tokens, shape, window, sides) -> None:
     learner = learner_of(small_vit(tokens=tokens), shape, window=window)
     grid, (tall, wide) = learner.cells.grid, sides
-    cells, windows = learner.windows(3_000, generator_of(0))
+    cells = learner.windows(3_000, generator_of(0))
     assert cells.shape == (3_000, tall * wide)
-    assert windows.shape == (4, 3_000)
     rows, columns = np.divmod(cells.numpy(), grid.columns)
     top, left = rows[:, 0], columns[:, 0]
     np.testing.assert_array_equal(rows, top[:, None] + np.repeat(np.arange(tall), wide))
@@ -261,10 +260,6 @@ def test_a_window_is_a_rectangle_of_cells_and_lies_everywhere(tokens, shape, win
     often = np.unique(top * grid.columns + left, return_counts=True)[1]
     assert len(often) == count, "every place there is room for"
     assert np.abs(often - 3_000 / count).max() <= 4.5 * math.sqrt(3_000 / count * (1 - 1 / count))
-    middle_y, middle_x, half_y, half_x = windows.double().numpy()
-    np.testing.assert_allclose((middle_y - half_y + 1) / 2 * grid.rows, top, atol=1e-5)
-    np.testing.assert_allclose((middle_x + half_x + 1) / 2 * grid.columns, left + wide, atol=1e-5)
-    np.testing.assert_allclose([half_y, half_x], np.tile([[tall / grid.rows], [wide / grid.columns]], 3_000), atol=1e-6)
 
 
 def coordinates(height: int, width: int, count: int) -> Tensor:
@@ -274,40 +269,36 @@ def coordinates(height: int, width: int, count: int) -> Tensor:
     return torch.from_numpy(one).float().expand(count, -1, -1, -1)
 
 
-def along(values: NDArray, first: int, last: int, side: int) -> tuple[float, float]:
-    """The source's start and end, from −1 to 1, of a view that fills the pixels from `first` up to `last`.
+def along(values: NDArray, side: int) -> tuple[float, float]:
+    """The source's start and end, from −1 to 1, of a view.
 
-    `values` (side,) are the source's coordinates that the pixels show: a straight line, where they lie half a pixel or
-    more within the source, as its outermost half pixels have no neighbour to be blended with.
+    `values` are the coordinates, in a source of `side` pixels, that the view's pixels show: a straight line, where they
+    lie half a pixel or more within the source, as its outermost half pixels have no neighbour to be blended with.
     """
-    inside = np.arange(first, last)
-    slope, start = np.polyfit(inside[3:-3], values[inside[3:-3]], 1)
+    inside = np.arange(len(values))
+    slope, start = np.polyfit(inside[3:-3], values[3:-3], 1)
     assert slope > 0
     line = start + slope * inside
     within = np.abs(line) < 1 - 1 / side - 1e-4
     assert within.sum() > 3
-    np.testing.assert_allclose(values[inside][within], line[within], atol=1e-4)
-    return start + slope * (first - 0.5), start + slope * (last - 0.5)
+    np.testing.assert_allclose(values[within], line[within], atol=1e-4)
+    return start - slope / 2, start + slope * (len(values) - 0.5)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.1, 0.4), (0.4, 1.0), (0.3, 0.3)])
-@pytest.mark.parametrize("windowed", [True, False])
-def test_a_view_shows_a_part_of_the_picture_of_the_share_that_is_asked_for(low, high, windowed) -> None:
+@pytest.mark.parametrize("size", [None, (24, 32), (40, 16)])
+def test_a_view_shows_a_part_of_the_picture_of_the_share_that_is_asked_for(low, high, size) -> None:
     height, width, count = 48, 64, 150
-    learner = learner_of(small_vit(tokens=ConvPatches(8)), Shape(2, height, width))
-    cells, window = learner.windows(count, generator_of(1))
-    views = cuts(coordinates(height, width, count), low, high, generator_of(2), window if windowed else None)
-    assert views.shape == (count, 2, height, width)
+    views = cuts(coordinates(height, width, count), low, high, generator_of(2), size)
+    tall, wide = size or (height, width)
+    assert views.shape == (count, 2, tall, wide)
     areas, ratios, middles = [], [], []
-    for view, inside in zip(views.double().numpy(), cells.numpy(), strict=True):
-        rows, columns = np.divmod(inside, 8) if windowed else (np.arange(6), np.arange(8))
-        box = (rows.min() * 8, rows.max() * 8 + 8, columns.min() * 8, columns.max() * 8 + 8)
-        y, x = (box[0] + box[1]) // 2, (box[2] + box[3]) // 2
-        down, right = along(view[0, :, x], *box[:2], height), along(view[1, y], *box[2:], width)
+    for view in views.double().numpy():
+        down, right = along(view[0, :, wide // 2], height), along(view[1, tall // 2], width)
         assert min(*down, *right) > -1 - 1e-3
         assert max(*down, *right) < 1 + 1e-3
         # Each row shows one y and each column one x: nothing is slanted.
-        np.testing.assert_allclose(view[1, box[0] + 8 : box[1] - 8, box[2] : box[3]].std(axis=0), 0, atol=1e-4)
+        np.testing.assert_allclose(view[1, 8:-8].std(axis=0), 0, atol=1e-4)
         sides = (down[1] - down[0]) / 2, (right[1] - right[0]) / 2
         areas.append(sides[0] * sides[1])
         ratios.append(sides[0] / sides[1])
@@ -323,14 +314,10 @@ def test_a_view_shows_a_part_of_the_picture_of_the_share_that_is_asked_for(low, 
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.1, 0.4), (0.4, 1.0)])
-@pytest.mark.parametrize("windowed", [True, False])
-def test_a_view_of_an_even_picture_is_even(low: float, high: float, windowed: bool) -> None:
+@pytest.mark.parametrize("size", [None, (14, 7)])
+def test_a_view_of_an_even_picture_is_even(low: float, high: float, size: tuple[int, int] | None) -> None:
     """It lies within the picture, so nothing from beyond the edge may come in."""
-    learner = learner_of(small_vit(tokens=ConvPatches(7)), Shape(1, 28, 28))
-    cells, window = learner.windows(500, generator_of(1))
-    views = cuts(torch.ones(500, 1, 28, 28), low, high, generator_of(2), window if windowed else None)
-    if windowed:
-        views = learner.cells.cut(views).gather(1, cells[:, :, None].expand(-1, -1, 49))
+    views = cuts(torch.ones(500, 1, 28, 28), low, high, generator_of(2), size)
     np.testing.assert_allclose(views, 1, atol=1e-5)
 
 
@@ -338,31 +325,67 @@ def test_a_view_of_an_even_picture_is_even(low: float, high: float, windowed: bo
 def test_a_large_view_has_the_share_that_is_asked_for_however_large(low: float) -> None:
     areas = []
     for view in cuts(coordinates(64, 64, 100), low, 1.0, generator_of(3)).double().numpy():
-        down, right = along(view[0, :, 32], 0, 64, 64), along(view[1, 32], 0, 64, 64)
+        down, right = along(view[0, :, 32], 64), along(view[1, 32], 64)
         areas.append((down[1] - down[0]) * (right[1] - right[0]) / 4)
     assert min(areas) > low - 5e-3
 
 
 @pytest.mark.parametrize(("tokens", "shape", "window", "sides"), GRIDS)
-def test_a_small_view_is_zero_around_its_window_and_no_view_is_like_another(tokens, shape, window, sides) -> None:
+def test_a_small_view_is_as_large_as_its_window_and_no_view_is_like_another(tokens, shape, window, sides) -> None:
     learner = learner_of(small_vit(tokens=tokens), shape, window=window, small_views=3)
     pictures = torch.rand(4, shape.channels, shape.height, shape.width, generator=generator_of(0)) + 1
     large, small_views, cells, _ = learner.batch(pictures, torch.zeros(4), lambda given: given, chance_of(0))
     assert large.shape == (8, *pictures.shape[1:])
-    assert small_views.shape == (12, *pictures.shape[1:])
-    assert cells.shape == (12, sides[0] * sides[1])
     tall, wide = learner.cells.size
-    around = np.ones((12, shape.height, shape.width), dtype=bool)
-    for view, inside in enumerate(cells.tolist()):
-        for y, x in (divmod(cell, learner.cells.grid.columns) for cell in inside):
-            around[view, y * tall : (y + 1) * tall, x * wide : (x + 1) * wide] = False
-    seen = small_views.numpy().transpose(0, 2, 3, 1)
-    assert (seen[around] == 0).all()
-    assert (seen[~around] > 0.25).all()
-    views = torch.cat([large, small_views]).flatten(1)
-    for first in range(20):
-        for second in range(first):
-            assert not torch.allclose(views[first], views[second], atol=1e-3)
+    assert small_views.shape == (12, shape.channels, sides[0] * tall, sides[1] * wide)
+    assert cells.shape == (12, sides[0] * sides[1])
+    assert (small_views > 0.9).all(), "nothing but the picture"
+    for views in (large.flatten(1), small_views.flatten(1)):
+        for first in range(len(views)):
+            for second in range(first):
+                assert not torch.allclose(views[first], views[second], atol=1e-3)
+
+
+LAID = [*GRIDS, pytest.param(ResizedPatches(4, size=(24, 40)), Shape(1, 12, 20), 0.5, (3, 5), id="resized")]
+
+
+@pytest.mark.parametrize(("tokens", "shape", "window", "sides"), LAID)
+@pytest.mark.parametrize("positions", [Learned(), Rotary(table=True)])
+def test_a_small_view_is_seen_as_if_it_lay_in_its_window_of_the_whole_picture(
+    tokens, shape, window, sides, positions
+) -> None:
+    model = small_vit(tokens=tokens, positions=positions, registers=1)
+    learner = learner_of(model, shape, window=window, small_views=1)
+    _, views, cells, _ = learner.batch(
+        torch.rand(6, shape.channels, shape.height, shape.width), torch.zeros(6), lambda given: given, chance_of(0)
+    )
+    (tall, wide), columns = learner.cells.size, learner.cells.grid.columns
+    whole = torch.rand(6, shape.channels, shape.height, shape.width)
+    for picture, view, (first, *_) in zip(whole, views, cells.tolist(), strict=True):
+        top, left = first // columns * tall, first % columns * wide
+        picture[:, top : top + view.shape[1], left : left + view.shape[2]] = view
+    places = learner.places(cells)
+    with torch.no_grad():
+        found, expected = (learner.teacher.features(seen, places) for seen in (views, whole))
+        elsewhere = learner.teacher.features(views, places.flip(0))
+    if isinstance(tokens, ResizedPatches):  # a resize blends a pixel with what lies around it
+        assert (found - expected).norm() < 0.35 * (expected - expected.mean(dim=0)).norm()
+    else:
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert sides == (3, 5) or not torch.allclose(found, elsewhere, atol=1e-4), "where it lies counts"
+
+
+def test_a_stem_sees_of_a_small_view_nothing_but_the_view() -> None:
+    """Nor do its norms, which would else count the emptiness around it."""
+    stem = HalvingStem(patch=4, channels=4)
+    learner = learner_of(small_vit(tokens=stem, positions=Learned()), Shape(3, 16, 24), small_views=1)
+    views, cells = batch_of(learner)[1:3]
+    alone = small_vit(tokens=stem).tokens.build(Shape(3, 8, 12), 16)
+    alone.load_state_dict(learner.network.tokens.state_dict())
+    with torch.no_grad():
+        found, _ = learner.network.enter(views, learner.places(cells))
+        expected = alone(views) + learner.network.positions.table[cells + 1]
+    torch.testing.assert_close(found[:, 1:], expected)
 
 
 def test_every_view_is_changed_by_draws_of_its_own() -> None:
@@ -375,7 +398,7 @@ def test_every_view_is_changed_by_draws_of_its_own() -> None:
     pictures = torch.zeros(2, 3, 8, 16)
     large, small_views, *_ = learner.batch(pictures, torch.zeros(2), change, chance_of(0))
     assert len(given) == 5
-    middle = torch.cat([large, small_views]).amax(dim=(1, 2, 3))
+    middle = torch.cat([views.amax(dim=(1, 2, 3)) for views in (large, small_views)])
     np.testing.assert_allclose(middle, np.repeat([1, 2, 3, 4, 5], 2), rtol=1e-5)
 
 

@@ -15,7 +15,7 @@ from vitlab.errors import BadInput
 
 @dataclass(frozen=True)
 class Augment:
-    """x ← erase(grey(colour(affine(trivial(crop(flip(x))))))), each drawn anew for each picture; all off by default."""
+    """x ← erase(grey(hue(colour(affine(trivial(crop(flip(x)))))))), each drawn for each picture; all off by default."""
 
     flip: bool = False  # mirror half the pictures left to right
     by_turns: bool = False  # where pictures are mirrored: each in every second epoch, not by chance (Jordan, 2024)
@@ -27,11 +27,12 @@ class Augment:
     shear: float = 0.0  # slant by up to this many degrees
     bend: float = 0.0  # bend like rubber: move 5×5 points by up to this share of the side (after Simard et al., 2003)
     colour: float = 0.0  # change brightness, contrast and saturation by up to this share
+    hue: float = 0.0  # where there are three channels, turn the hues by up to this share of the circle either way
     grey: float = 0.0  # share of pictures that lose their colour
     erase: float = 0.0  # share of pictures in which a rectangle is replaced by noise (Zhong et al., 2020)
 
     def __post_init__(self) -> None:
-        for name in ("crop", "rotate", "translate", "shear", "bend", "colour"):
+        for name in ("crop", "rotate", "translate", "shear", "bend", "colour", "hue"):
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} must be 0 or more, not {getattr(self, name)}")
         if not (0 <= self.erase <= 1 and 0 <= self.grey <= 1 and 0 <= self.scale < 1):
@@ -59,6 +60,8 @@ class Augment:
             pictures = self.affine(pictures, generator)
         if self.colour:
             pictures = self.recolour(pictures, generator)
+        if self.hue and pictures.shape[1] == 3:
+            pictures = turn_hues(pictures, (uniform(generator, len(pictures)) * 2 - 1) * self.hue)
         if self.grey:
             colourless = pictures.mean(dim=1, keepdim=True).expand_as(pictures)
             pictures = torch.where(draw(pictures, generator) < self.grey, colourless, pictures)
@@ -121,6 +124,18 @@ class Augment:
         chosen = draw(pictures, generator) < self.erase
         noise = uniform(generator, *pictures.shape, dtype=pictures.dtype)
         return torch.where(inside & chosen, noise, pictures)
+
+
+def turn_hues(pictures: Tensor, turns: Tensor) -> Tensor:
+    """Each picture's colours turned about the grey axis by `turns` (b,) of the circle, red towards green, within 0 … 1.
+
+    A rotation about (1, 1, 1) is a circulant matrix: each channel a·itself + b·one neighbour + c·the other.
+    """
+    steps = torch.arange(3, device=pictures.device) / 3
+    shares = (1 + 2 * (2 * math.pi * (turns[:, None] - steps)).cos()) / 3  # of the channel 0, 1, 2 steps before
+    shares = shares.to(pictures.dtype)[:, :, None, None, None]
+    turned = torch.stack([pictures.roll(step, dims=1) for step in range(3)], dim=1)
+    return (shares * turned).sum(dim=1).clamp(0, 1)
 
 
 def draw(pictures: Tensor, generator: Generator) -> Tensor:

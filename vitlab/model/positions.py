@@ -20,7 +20,8 @@ class Position(nn.Module):
         super().__init__()
         self.rotation = rotation
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, places: Tensor | None = None) -> Tensor:
+        """All tokens, or those at `places` (b, m)."""
         return tokens
 
 
@@ -93,8 +94,8 @@ class Table(Position):
         else:
             self.register_buffer("table", table)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return tokens + self.table.to(tokens.dtype)
+    def forward(self, tokens: Tensor, places: Tensor | None = None) -> Tensor:
+        return tokens + (self.table if places is None else self.table[places]).to(tokens.dtype)
 
 
 class Rotation(nn.Module):

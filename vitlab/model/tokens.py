@@ -64,7 +64,11 @@ class ResizedTokenizer(ConvTokenizer):
             self.register_buffer(name, resizing(given, wanted), persistent=False)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        return super().forward(self.rows.to(pictures.dtype) @ pictures @ self.columns.mT.to(pictures.dtype))
+        rows, columns = self.rows.to(pictures.dtype), self.columns.to(pictures.dtype)
+        if pictures.shape[-2:] == (rows.shape[1], columns.shape[1]):
+            return super().forward(rows @ pictures @ columns.mT)
+        height, width = (pictures.shape[i] * len(each) // each.shape[1] for i, each in ((2, rows), (3, columns)))
+        return super().forward(F.interpolate(pictures, (height, width), mode="bicubic", antialias=True))  # a part
 
 
 @dataclass(frozen=True)

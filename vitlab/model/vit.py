@@ -81,7 +81,7 @@ class VisionTransformer(nn.Module):
         return self.head.logits(self.features(pictures))
 
     def features(self, pictures: Tensor, places: Tensor | None = None) -> Tensor:
-        """(b, c, y, x) → (b, d): what the logits are made of; of the patches at `places` (b, m) alone, if any."""
+        """(b, c, y, x) → (b, d): what the logits are made of; of the patches at `places` alone, as in `enter`."""
         tokens, rotation = self.enter(pictures, places)
         if self.across == "batch":  # each place of the picture attends to the same place of the other pictures
             tokens = self.blocks(tokens.transpose(0, 1), rotation).transpose(0, 1)[:, self.head.read]
@@ -90,21 +90,30 @@ class VisionTransformer(nn.Module):
         return self.head.pool(self.norm(tokens))
 
     def enter(self, pictures: Tensor, places: Tensor | None = None) -> tuple[Tensor, Turning | None]:
-        """The tokens that the blocks are given, and how these turn them: extra tokens, and patches, or some of them."""
-        tokens, rotation = self.embed(pictures), self.positions.rotation
+        """The tokens that the blocks are given, and how these turn them: extra tokens, and patches.
+
+        With `places` (b, m), the patches there alone, of pictures that are whole, or that show nothing else, and then
+        in the picture's order.
+        """
         if places is None:
-            return tokens, rotation
+            return self.embed(pictures), self.positions.rotation
+        tokens, rotation = self.tokens(pictures), self.positions.rotation
+        if pictures.shape[-2:] == (self.shape.height, self.shape.width):
+            tokens = tokens.gather(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
         extra = torch.arange(self.layout.extra, device=places.device).expand(len(places), -1)
         places = torch.cat([extra, places + self.layout.extra], dim=1)
-        tokens = tokens.gather(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
-        return tokens, None if rotation is None else rotation.at(places)
+        return self.positions(self.led(tokens), places), None if rotation is None else rotation.at(places)
 
     def embed(self, pictures: Tensor) -> Tensor:
         """(b, c, y, x) → (b, n, d): extra tokens and patches, with their positions."""
-        tokens = self.tokens(pictures)
-        if self.extra is not None:
-            tokens = torch.cat([self.extra.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], dim=1)
-        return self.positions(tokens)
+        embedded: Tensor = self.positions(self.led(self.tokens(pictures)))
+        return embedded
+
+    def led(self, tokens: Tensor) -> Tensor:
+        """Tokens, with the extra ones before them."""
+        if self.extra is None:
+            return tokens
+        return torch.cat([self.extra.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], dim=1)
 
     def trace(self, pictures: Tensor, by_map: bool = False) -> Stream:
         """The way of these pictures' tokens through the blocks, to look at."""

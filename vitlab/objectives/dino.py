@@ -25,8 +25,8 @@ EVEN, ONE = 0.995, 0.05  # shares of log(prototypes): a teacher that cannot tell
 class Dino:
     """loss = −Σ softmax((t(x′) − c) / τ′) log softmax(s(x) / τ), over views x ≠ x′ (Caron et al., 2021).
 
-    The teacher t is the student's running mean and c the running mean of what it says. Two views are large; the small
-    ones are laid into a window of the picture, and only the patches there are computed.
+    The teacher t is the student's running mean and c the running mean of what it says. Two views are large; a small
+    one is a picture of fewer patches, which lie where a window of a large one does.
     """
 
     kind: ClassVar[str] = "dino"
@@ -103,34 +103,35 @@ class Distillation(Learner):
         """Large views (2b, …), small views (v·b, …) with the cells (v·b, m) they lie in, and if prototypes move."""
         settings, generator = self.settings, chance.device
         large = [cuts(change(pictures), settings.large, 1.0, generator) for _ in range(2)]
+        tall, wide = (side * cell for side, cell in zip(self.sides, self.cells.size, strict=True))
         small, cells = [], []
         for _ in range(settings.small_views):
-            inside, window = self.windows(len(pictures), generator)
-            view = cuts(change(pictures), settings.small, settings.large, generator, window)
-            small.append(self.cells.show(view, inside))
-            cells.append(inside)
+            cells.append(self.windows(len(pictures), generator))
+            small.append(cuts(change(pictures), settings.small, settings.large, generator, (tall, wide)))
         moves = torch.tensor(float(done >= settings.frozen)).to(pictures.device, non_blocking=True)
         empty = (pictures[:0], pictures.new_zeros((0, 1), dtype=torch.int64))
         return torch.cat(large), *((torch.cat(small), torch.cat(cells)) if small else empty), moves
 
-    def windows(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Where small views lie: their cells (count, m), and (4, count) as `cuts` takes them."""
+    def windows(self, count: int, generator: torch.Generator) -> Tensor:
+        """The cells (count, m) where small views lie."""
         grid, (rows, columns), device = self.cells.grid, self.sides, self.centre.device
         drawn = uniform(generator, 2, count, batch=1)
         room = torch.tensor([[grid.rows - rows + 1], [grid.columns - columns + 1]], device=device)
         top, left = (drawn * room).long()
         down, right = torch.arange(rows, device=device), torch.arange(columns, device=device)
         cells = (top[:, None] + down)[:, :, None] * grid.columns + (left[:, None] + right)[:, None, :]
-        half = torch.tensor([rows / grid.rows, columns / grid.columns], device=device)
-        centre = torch.stack([top / grid.rows, left / grid.columns]) * 2 - 1 + half[:, None]
-        return cells.flatten(1), torch.cat([centre, half[:, None].expand(-1, count)])
+        return cells.flatten(1)
+
+    def places(self, cells: Tensor) -> Tensor:
+        """The patches in these cells, in the order in which a tokenizer gives them."""
+        return self.cells.patches(cells).sort(dim=1).values
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
         large, small, cells, moves = batch
         count = len(large) // 2
         seen = [self.network.features(large)]
         if len(small):
-            seen.append(self.network.features(small, self.cells.patches(cells)))
+            seen.append(self.network.features(small, self.places(cells)))
         said = self.head(torch.cat(seen), moves).float().unflatten(0, (-1, count))
         with torch.no_grad():
             features = self.teacher.features(large)
