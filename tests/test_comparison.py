@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import QUICK
+from kinds import refusal
 from test_report import HOSTILE, Page, decode
 
 import vitlab
@@ -442,6 +443,8 @@ def test_a_run_without_maps_says_why(tmp_path: Path) -> None:
     assert "Without maps: B this model attends across the batch" in said
     assert "C " + str(runs[2].folder) + " has no weights yet" in said
     assert "What they look at" not in words_of(page_of(runs[1:])[1])
+    runs[2].weights.write_bytes(runs[0].weights.read_bytes()[:-8])
+    assert f"{runs[2].weights} is damaged" in refusal(page_of, runs), "which is no reason to leave it out"
 
 
 def test_names_from_users_stay_text(tmp_path: Path) -> None:

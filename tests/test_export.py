@@ -1,5 +1,8 @@
 """Our models out: onnxruntime answers as the model does, for every kind of every part."""
 
+import os
+import subprocess
+import sys
 from itertools import cycle, islice
 
 import numpy as np
@@ -98,6 +101,20 @@ def test_onnxruntime_answers_as_the_model_does(model, asked) -> None:
             torch.testing.assert_close(tensor, wanted[name], rtol=1e-4, atol=1e-5, msg=name)
     sides = [side.dim_param or side.dim_value for side in made.graph.input[0].type.tensor_type.shape.dim]
     assert sides == ["batch", 3, *([8, 16] if learned else ["height", "width"])]
+
+
+def test_onnxruntime_reports_to_nobody_and_keeps_nothing(tmp_path) -> None:
+    """Left alone, it writes a number for this machine into the user's cache, and reports under it."""
+    home = {"HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")
+    }
+    said = subprocess.run(
+        [sys.executable, "-c", "from vitlab.export.subject import needed; needed('onnxruntime')"],
+        env=kept | home, capture_output=True, check=True,
+    )  # fmt: skip
+    assert (said.stdout, said.stderr) == (b"", b"")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_graph_with_another_s_operators_is_refused() -> None:

@@ -252,6 +252,7 @@ def damaged(trained, tmp_path):
         ("result.json", [], lambda run: run.result, "no JSON object"),
         ("result.json", {"test_accuracy": "x"}, lambda run: run.result, "test_accuracy is no number"),
         ("result.json", {"epochs": 10**400}, lambda run: run.result, "epochs is no number"),
+        ("result.json", {"count": 9, "low": float("nan")}, lambda run: run.result, "low is no number"),
         ("result.json", {"count": -1}, lambda run: run.result, "count is -1"),
         ("result.json", {}, lambda run: run.result["low"], "it lacks low"),
         ("environment.json", {"device": 1}, lambda run: run.environment, "it lacks command"),

@@ -18,7 +18,9 @@ from optuna.trial import TrialState, create_trial
 from sqlalchemy.exc import OperationalError
 from studies import TINY, created, plan, tiny
 
-from vitlab import open_run
+from vitlab import open_run, override
+from vitlab.model import Shape
+from vitlab.study import crew, gain
 from vitlab.study.advice import advise
 from vitlab.study.effects import decompose, effects, shares
 from vitlab.study.ledger import Ledger
@@ -200,6 +202,30 @@ def test_the_cheapest_within_a_standard_error_of_the_best_is_recommended():
 def test_accuracy_at_a_time_is_that_of_the_last_epoch_that_had_ended():
     run = Ran(0, 0.9, 3.0, 1, ((1, 1.0, 0.5), (2, 2.0, 0.7), (3, 3.0, 0.9)), "f", "d", None)
     assert [run.at(seconds) for seconds in (0.5, 1.0, 2.9, 3.0)] == [None, 0.5, 0.7, 0.9]
+
+
+@pytest.mark.parametrize(
+    ("rates", "count", "why"),
+    [
+        ({1: 100.0, 8: 540.0}, 8, "8 workers: 8 at once do 5.4 times the steps of one, by a short measurement"),
+        ({1: 100.0, 8: 104.0}, 1, "1 worker: 8 at once do 1 times the steps of one, by a short measurement"),
+        ({1: 100.0, 8: 0.0}, 1, "1 worker: 8 at once have no room on the cuda"),
+    ],
+)
+def test_on_a_gpu_several_work_where_they_do_more_together(rates, count, why, monkeypatch):
+    monkeypatch.setattr(crew, "choose_workers", lambda shared: 8)
+    monkeypatch.setattr(gain, "rate", lambda *words: rates[words[-1]])
+    cuda, shape = torch.device("cuda"), Shape(1, 28, 28)
+    assert crew.choose(plan("width=8,16"), shape, 10, cuda, shared=True) == (count, why)
+    unshared = f"{why}, without NVIDIA's MPS, by which they would run side by side"
+    assert crew.choose(plan("width=8,16"), shape, 10, cuda, shared=False) == (count, unshared)
+
+
+def test_how_much_several_processes_do_is_measured_while_all_of_them_work():
+    device, shape = torch.device("cpu"), Shape(1, 28, 28)
+    assert gain.rate(tiny(), shape, 10, device, 2) > 1
+    too_large = override(tiny(), ["width=1000000", "heads=1"])  # a matrix of 12 TB
+    assert gain.rate(too_large, shape, 10, device, 1) == 0
 
 
 def test_a_grid_from_end_to_end(vitlab, tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kinds import refusal
 from test_augment import EVERYTHING
 from torch import Tensor
 
@@ -260,3 +261,13 @@ def test_what_is_for_one_process_is_refused_to_two(monkeypatch: pytest.MonkeyPat
         vitlab.cli.main(["evaluate", "cifar10"])
     assert end.value.code == 2
     assert capsys.readouterr().err == "vitlab, process 1: 'evaluate' is for one process: call it without torchrun\n"
+
+
+def test_two_processes_do_not_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    for name in ("auto", "cuda"):
+        said = refusal(vitlab.lab.find_device, name)
+        assert said == "2 processes on a machine with 1 GPU: start one for each GPU, or give --device cpu"
+    assert vitlab.lab.find_device("cpu") == torch.device("cpu")

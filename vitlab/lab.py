@@ -16,7 +16,7 @@ from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.engine.progress import Progress
 from vitlab.engine.run import Run, claim_run, open_run, take_start
 from vitlab.engine.storage import make_folder, read_tensors, write
-from vitlab.engine.team import the_team
+from vitlab.engine.team import check_gpus, the_team
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
 from vitlab.look import Trust, inside, places, trust
@@ -56,7 +56,7 @@ def train(
     if Path(wanted).name != wanted or wanted.startswith("."):
         raise BadInput(f"'{wanted}' is no name for a run: use letters, digits, - and _")
     chosen = override(recipe(experiment) if isinstance(experiment, str) else experiment, list(overrides))
-    where, team = find_device(device), the_team()
+    team, where = the_team(), find_device(device)
     prepared = prepared or load_data(chosen, data)
     check_that_it_builds(chosen, prepared.card, start)  # what clashes is refused before there is a folder
     run = team.begun(Path(runs), chosen) if team.leads else None
@@ -327,10 +327,10 @@ def load_data(experiment: Experiment, folder: Path | str | None) -> Prepared:
 
 def find_device(name: str) -> torch.device:
     """auto: a GPU where there is one, else the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name)
+        device = torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+        if device.type == "cuda" and torch.cuda.is_available():
+            check_gpus()
         torch.empty(1, device=device).tolist()  # what cannot be read back, such as meta, cannot be used
     except (RuntimeError, AssertionError, NotImplementedError):
         raise BadInput(f"no device '{name}' here: use auto, cpu or cuda") from None

@@ -1,5 +1,6 @@
 """What a run's own JSON files say: checked once, where they are read, for all who use it."""
 
+import math
 import sys
 from typing import Any
 
@@ -27,7 +28,9 @@ def figures(content: Any, where: str) -> Facts:
     """Numbers by name: an epoch's, or a result's; those that count something are whole."""
     found = Facts(content, where)
     for name, value in found.items():
-        if type(value) not in (int, float) or abs(value) > sys.float_info.max:  # it may be NaN
+        if type(value) not in (int, float) or abs(value) > sys.float_info.max:
+            raise BadInput(f"{where} is damaged: {name[:60]} is no number")
+        if math.isnan(value) and found.get("count"):  # of no pictures at all, a mean is NaN
             raise BadInput(f"{where} is damaged: {name[:60]} is no number")
         if name in COUNTED and not (type(value) is int and value >= 0):
             raise BadInput(f"{where} is damaged: {name} is {value}, and should count something")

@@ -114,6 +114,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except OSError as error:
         raise explain(error, f"cannot read {path}") from error
     except (SafetensorError, ValueError, RuntimeError) as error:
+        if "unable to open file" in str(error):  # torch maps it, and does not say so by an OSError
+            raise BadInput(f"cannot read {path}: {shorten(str(error).rpartition(': ')[2], 160)}") from None
         raise BadInput(f"{path} is damaged or cut short: {shorten(str(error), 160)}") from None
     text = header.get("vitlab", "")
     if header.get("checksum") != str(checksum(tensors, text)):

@@ -167,6 +167,14 @@ def place() -> tuple[int, int]:
     return (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if "TORCHELASTIC_RUN_ID" in os.environ else (0, 1)
 
 
+def check_gpus() -> None:
+    """Refuse a team on GPUs in which not every process of this machine has its own: NCCL would not have it."""
+    here, count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if here > count:
+        gpus = f"{count} GPU{'s' * (count > 1)}"
+        raise BadInput(f"{here} processes on a machine with {gpus}: start one for each GPU, or give --device cpu")
+
+
 @cache
 def the_team() -> Team:
     """The team that torchrun says this process is of; it meets here for the first time."""
@@ -175,8 +183,9 @@ def the_team() -> Team:
     job = f"{os.environ['TORCHELASTIC_RUN_ID']} {platform.node()} {os.getppid()}"  # the parent outlives its children
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     team = Team(*place(), job, again=attempt > 0)
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    own = int(os.environ["LOCAL_RANK"])
+    if own < torch.cuda.device_count():  # else it may still train on a CPU
+        torch.cuda.set_device(own)
     if not team.alone:
         # torchrun may keep one store over all attempts, in which the addresses of dead processes still stand.
         store, rank, size = next(rendezvous("env://"))

@@ -1,6 +1,8 @@
 """What is exported, where it is put, and the proof that it answers as the model does."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -128,8 +130,26 @@ def keep(made: Path, place: Path) -> int:
 
 
 def needed(*names: str, extra: str = "export") -> list[Any]:
-    """Libraries of an extra, which are loaded where they are used."""
+    """Libraries of an extra, which are loaded where they are used.
+
+    Left alone, onnxruntime gives this machine a number, keeps it in the user's cache and reports to its makers.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
-        return [import_module(name) for name in names]
+        with no_complaints():
+            return [import_module(name) for name in names]
     except ModuleNotFoundError as error:
         raise BadInput(f"this needs {error.name}: pip install 'vitlab[{extra}]'") from None
+
+
+@contextmanager
+def no_complaints() -> Iterator[None]:
+    """What libraries in C++ write to the terminal while they are loaded is left out."""
+    terminal = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)

@@ -68,7 +68,14 @@ def gather(runs: Sequence[Compared], test: Pictures, device: torch.device) -> Ma
     for run in runs:
         normalised = Normalise(run.card, torch.device("cpu"))(unit(test[chosen]))
         try:
-            looked = inside(run.run.model().to(device), normalised)
+            network = run.run.model().to(device)
+        except BadInput as reason:
+            if run.run.weights.exists():  # what cannot be read is a fault, not a kind of model
+                raise
+            left_out.append((run, str(reason)))
+            continue
+        try:
+            looked = inside(network, normalised)
             if not any(stream.attention.shape[1] for stream in looked.streams):
                 raise BadInput("it has no blocks, so there is no attention")
             seen[run] = looked

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,6 +19,7 @@ from vitlab.errors import BadInput
 from vitlab.lab import find_device, load_data
 from vitlab.model import Shape
 from vitlab.reproduce.workers import choose_workers, interrupts_held, note_interrupts, shared_gpu
+from vitlab.study.gain import chosen, forks
 from vitlab.study.plan import Plan
 from vitlab.study.store import Kept, open_study, read_url
 from vitlab.study.worker import Worker
@@ -71,8 +71,8 @@ def work(job: Job, workers: int | None, tell: Callable[[str], None]) -> Kept:
 def choose(plan: Plan, shape: Shape, classes: int, device: torch.device, shared: bool) -> tuple[int, str]:
     """How many workers, and why in one line."""
     if device.type != "cpu":
-        count = choose_workers(shared)
-        return count, f"{count} worker{'s' * (count > 1)}: {'they share the GPU' if shared else 'one GPU, not shared'}"
+        count, why = chosen(plan.base, shape, classes, device, choose_workers(shared=True))
+        return count, why if shared else f"{why}, without NVIDIA's MPS, by which they would run side by side"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if cores == 1:
         return 1, "1 worker: there is one core"
@@ -103,8 +103,7 @@ def speed(plan: Plan, shape: Shape, classes: int, threads: int) -> float:
 def work_together(job: Job, workers: int, tell: Callable[[str], None]) -> None:
     """Start workers and wait for them; one that dies is not missed, since the others take over its trial."""
     threads = max((os.cpu_count() or 1) // workers, 1)
-    context = get_context("forkserver")  # all that is large is imported once, for all of them
-    context.set_forkserver_preload(["torch._dynamo", "vitlab.study.crew"])
+    context = forks()
     crew: dict[Connection, BaseProcess] = {}
 
     def pass_on(_kind: int, _frame: object) -> None:
