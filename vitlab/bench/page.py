@@ -297,6 +297,13 @@ def roofline_table(records: Sequence[Record]) -> list[str]:
         for run in record["runs"]:
             cells = [*bound_cells(Bound(**run)), record["device"], record["date"][:10]]
             lines.append(f"| {' | '.join(cells)} |")
+    for record in records:
+        for bound in (Bound(**run) for run in record["runs"]):
+            if bound.longest:
+                title = f"The longest of `{bound.recipe}` on {record['device']}: milliseconds, and times in a step."
+                lines += ["", title, "", "```"]
+                lines += [f"{taken:7.2f} {calls:5.0f} × {kernel}" for kernel, calls, taken in bound.longest]
+                lines += ["```"]
     return lines
 
 

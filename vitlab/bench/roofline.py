@@ -2,8 +2,7 @@
 
 import re
 import tempfile
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from vitlab.engine.loop import use_bfloat16
 from vitlab.experiment import Experiment
 
 PROFILED = 5  # steps whose kernels are counted
+LONGEST, NAME = 16, 100  # of them are kept by name, and so many letters of a name
 REPEATS = {"cuda": 10, "cpu": 2}  # calls in a burst
 REST = "memory"  # norms, activations, sums, copies, the optimiser: bound by how fast memory is read and written
 # The first that fits a kernel's name; torch.compile's own kernels are never products. On a CPU the names are operators.
@@ -47,6 +47,7 @@ class Bound:
     matrix_rate: float  # TFLOP/s of one large matrix product here
     memory_rate: float  # GB/s of one large copy here, read and written
     kernels: Mapping[str, float] = field(default_factory=dict)  # milliseconds of a step by kind
+    longest: Sequence[tuple[str, float, float]] = ()  # kernels: name, calls and milliseconds of a step
 
     @property
     def share(self) -> float:
@@ -62,7 +63,7 @@ def measure_bound(name: str, experiment: Experiment, data: Prepared, device: tor
         for _ in range(PROFILED):  # a recorded step is recorded in the fourth
             step()
         timing = take_turns({name: step}, rounds, REPEATS[device.type], device)[name]
-        kernels = kernels_of(step, device)
+        rows = kernels_of(step, device)
     arithmetic = flops(network)
     return Bound(
         name,
@@ -76,7 +77,8 @@ def measure_bound(name: str, experiment: Experiment, data: Prepared, device: tor
         four_digits(3 * arithmetic * loop.batch / timing.median / 1e12),
         four_digits(matrix_rate),
         four_digits(memory_rate),
-        kernels,
+        {kind: round(sum(row[2] for row in rows if kind_of(row[0]) == kind), 3) for kind in KIND_NAMES},
+        [(name[:NAME], calls, round(taken, 3)) for name, calls, taken in rows[:LONGEST]],
     )
 
 
@@ -97,19 +99,17 @@ def rates(device: torch.device, bfloat16: bool) -> tuple[float, float]:
     return 2 * side**3 / timings["product"].fastest / 1e12, 2 * source.nbytes / timings["copy"].fastest / 1e9
 
 
-def kernels_of(step: Call, device: torch.device) -> dict[str, float]:
-    """Milliseconds of one step by kind of kernel."""
+def kernels_of(step: Call, device: torch.device) -> list[tuple[str, float, float]]:
+    """The kernels of one step, or its operators on a CPU: name, calls and milliseconds, the longest first."""
     gpu = device.type == "cuda"
     hush_profiler()
     with profile(activities=[ProfilerActivity.CUDA if gpu else ProfilerActivity.CPU]) as profiler:
         for _ in range(PROFILED):
             step()
         wait(device)
-    found: dict[str, float] = defaultdict(float)
-    for row in profiler.key_averages():
-        taken = row.self_device_time_total if gpu else row.self_cpu_time_total
-        found[kind_of(row.key)] += taken / PROFILED / 1e3
-    return {kind: round(found[kind], 3) for kind in KIND_NAMES}
+    time_of = "self_device_time_total" if gpu else "self_cpu_time_total"
+    found = [(row.key, row.count / PROFILED, getattr(row, time_of) / PROFILED / 1e3) for row in profiler.key_averages()]
+    return sorted(found, key=lambda row: -row[2])
 
 
 def kind_of(kernel: str) -> str:
