@@ -23,7 +23,7 @@ from vitlab.model import Shape
 from vitlab.model.attention import Linformer, Locality
 from vitlab.model.blocks import Block
 from vitlab.model.heads import FirstToken, Mean
-from vitlab.model.positions import Learned, Rotary
+from vitlab.model.positions import Learned, NoPositions, Rotary
 from vitlab.model.tokens import ConvPatches, HalvingStem, ResizedPatches, SeveralScales
 from vitlab.objectives import Dino
 from vitlab.objectives.dino import Collapsed, Distillation, distil
@@ -388,6 +388,21 @@ def test_a_stem_sees_of_a_small_view_nothing_but_the_view() -> None:
     torch.testing.assert_close(found[:, 1:], expected)
 
 
+@pytest.mark.parametrize(("tokens", "shape", "window", "sides"), GRIDS)
+def test_in_a_small_view_shift_takes_from_the_neighbours_that_the_view_has(tokens, shape, window, sides) -> None:
+    model = small_vit(tokens=tokens, positions=NoPositions(), block=Block(shift=4), registers=1)
+    learner = learner_of(model, shape, window=window, small_views=1)
+    (tall, wide), views, cells = learner.cells.size, *batch_of(learner)[1:3]
+    alone = build(model, Shape(shape.channels, sides[0] * tall, sides[1] * wide))
+    alone.load_state_dict(learner.network.state_dict())
+    with torch.no_grad():
+        found, expected = learner.network.features(views, learner.places(cells)), alone.features(views)
+        whole = learner.network.features(batch_of(learner)[0])
+    torch.testing.assert_close(found, expected)
+    assert whole.isfinite().all(), "and whole pictures as before"
+    learner(*batch_of(learner))[0].backward()
+
+
 def test_every_view_is_changed_by_draws_of_its_own() -> None:
     learner, given = learner_of(small_views=3), []
 
@@ -463,16 +478,13 @@ def test_a_run_that_collapses_ends_at_the_next_measurement_with_its_reason(tmp_p
 
 REFUSED = [
     (small_vit(attention=small_attention(Linformer)), "linformer's projections are made for all of them"),
-    (small_vit(block=Block(shift=4)), "use shift=0"),
     (small_multiscale(), "use model=vit"),
     (small_vit(across="batch"), "use across=tokens"),
     (small_vit(head=FirstToken()), "head=first-token reads: use class-token or mean"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("model", "reason"), REFUSED, ids=["linformer", "shift", "multi-scale", "batch", "first-token"]
-)
+@pytest.mark.parametrize(("model", "reason"), REFUSED, ids=["linformer", "multi-scale", "batch", "first-token"])
 def test_models_that_need_every_patch_are_refused_with_what_to_change(model: Any, reason: str) -> None:
     text = refusal(Dino().build, build(model))
     assert text.startswith("objective dino shows the student a window of some patches, and ")

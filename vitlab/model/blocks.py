@@ -156,8 +156,15 @@ class Shift(nn.Module):
         inside = torch.cat([inside, torch.ones_like(stay, dtype=torch.bool)]).mT.unsqueeze(-1)
         for name, table in (("source", source), ("back", source.argsort(dim=0)), ("inside", inside)):
             self.register_buffer(name, table, persistent=False)
+        self.smaller: Shift | None = None  # for pictures of fewer patches, where there are such
+
+    def allow(self, layout: Layout) -> None:
+        """Take pictures of this layout as well."""
+        self.smaller = Shift(self.source.shape[1], layout) if layout.tokens != len(self.source) else None
 
     def forward(self, tokens: Tensor) -> Tensor:
+        if self.smaller is not None and tokens.shape[1] != len(self.source):
+            return self.smaller(tokens)
         groups = tokens.unflatten(-1, (self.source.shape[1], -1))
         moved: Tensor = Rearrange.apply(groups, self.source, self.back)
         return (moved * self.inside).flatten(-2)

@@ -11,8 +11,8 @@ from vitlab.model.blocks import Shift
 from vitlab.model.layout import Grid, Layout
 
 
-def able_to_see_parts(network: Network, why: str) -> VisionTransformer:
-    """The network, if it can be given some patches of a picture and not the others; else why not."""
+def able_to_see_parts(network: Network, why: str, *, apart: bool) -> VisionTransformer:
+    """The network, if it can be given some patches of a picture alone, side by side or `apart`; else why not."""
     if not isinstance(network, VisionTransformer):
         raise BadInput(f"{why}, and a multi-scale model has several sequences of them: use model=vit")
     if network.across == "batch":
@@ -20,7 +20,7 @@ def able_to_see_parts(network: Network, why: str) -> VisionTransformer:
     for part in network.modules():
         if isinstance(part, LinformerMixer):
             raise BadInput(f"{why}, and linformer's projections are made for all of them: choose another attention")
-        if isinstance(part, Shift):
+        if apart and isinstance(part, Shift):
             raise BadInput(f"{why}, and shift takes features from neighbours that may be hidden: use shift=0")
     extra, read = network.layout.extra, network.head.read
     if network.layout.patches > 1 and (read.start, read.stop) == (extra, extra + 1):

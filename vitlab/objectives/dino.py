@@ -14,6 +14,8 @@ from vitlab.chance import Chance, uniform
 from vitlab.data.geometry import cuts
 from vitlab.errors import BadInput
 from vitlab.model import Network, VisionTransformer
+from vitlab.model.blocks import Shift
+from vitlab.model.layout import Grid, Layout
 from vitlab.objectives.cells import Cells, able_to_see_parts
 from vitlab.objectives.learner import Change, Learner
 
@@ -76,16 +78,26 @@ class Distillation(Learner):
     centre: Tensor
 
     def __init__(self, settings: Dino, network: Network):
-        super().__init__(able_to_see_parts(network, "objective dino shows the student a window of some patches"))
+        why = "objective dino shows the student a window of some patches"
+        super().__init__(able_to_see_parts(network, why, apart=False))
         self.settings, shape = settings, self.network.shape
         self.cells = Cells(self.network.layout, shape.height, shape.width)
         grid = self.cells.grid
         self.sides = max(round(settings.window * grid.rows), 1), max(round(settings.window * grid.columns), 1)
         self.cells.check(self.network, self.sides[0] * self.sides[1])
+        self.allow_windows()
         self.head = ProjectionHead(settings, self.network.head.logits.in_features)
         self.teacher = copy.deepcopy(self.network).requires_grad_(False)
         self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
         self.register_buffer("centre", torch.zeros(settings.prototypes))
+
+    def allow_windows(self) -> None:
+        """Let what is made for whole pictures take small views."""
+        layout, whole, (rows, columns) = self.network.layout, self.cells.grid, self.sides
+        grids = [Grid(rows * g.rows // whole.rows, columns * g.columns // whole.columns) for g in layout.grids]
+        for part in list(self.network.modules()):
+            if isinstance(part, Shift):
+                part.allow(Layout(layout.extra, tuple(grids)))
 
     def train(self, mode: bool = True) -> "Distillation":
         """The teacher never drops anything."""

@@ -49,7 +49,7 @@ class Autoencoder(Learner):
     network: VisionTransformer
 
     def __init__(self, settings: Mae, network: Network):
-        super().__init__(able_to_see_parts(network, "objective mae encodes only the patches it is shown"))
+        super().__init__(able_to_see_parts(network, "objective mae encodes only the patches it is shown", apart=True))
         shape = self.network.shape
         self.cells = Cells(self.network.layout, shape.height, shape.width)
         if len(self.cells) < 2:
