@@ -7,7 +7,7 @@ written after every run; what is in it is not trained again.
 
 import argparse
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,20 @@ from vitlab.transfer.sources import from_run
 MODEL = ("width=64", "depth=4")
 PRETRAINED = (*MODEL, "batch=100", "epochs=8", "limit=20000")
 TUNED = ("limit=1000", "batch=50", "epochs=15", "warmup=2")
+UNLABELLED = (*MODEL, "head=mean", "batch=100", "limit=20000", "flip=yes", "crop=4")
+MAE = (*UNLABELLED, "objective=mae", "decoder_width=64", "decoder_depth=1", "epochs=20")
+DINO = (
+    *UNLABELLED,
+    "objective=dino",
+    "prototypes=256",
+    "small_views=2",
+    "colour=0.4",
+    "hue=0.1",
+    "grey=0.2",
+    "epochs=6",
+)
 PATCH = {28: 7, 32: 8}  # 4×4 of them on pictures of either side
+FINE = {32: 4}  # 8×8 of them, of which some can be hidden
 SCRATCH = "from scratch"
 ROADS = {SCRATCH: (), "adapt the model": (), "resize the pictures": ()}
 WAYS = {
@@ -48,6 +61,7 @@ class Study:
     pretraining: tuple[str, ...]
     then: str
     ways: dict[str, tuple[str, ...]]
+    patch: dict[int, int] = field(default_factory=lambda: PATCH)  # by the side of a picture
 
 
 STUDIES = {
@@ -55,6 +69,8 @@ STUDIES = {
     "Fashion-MNIST to CIFAR-10": Study("fashion-mnist", PRETRAINED, "cifar10", ROADS),
     "Fashion-MNIST to MNIST": Study("fashion-mnist", PRETRAINED, "mnist", WAYS),
     "half of CIFAR-10's classes to the other half": Study("npz:first.npz", PRETRAINED, "npz:second.npz", WAYS),
+    "CIFAR-10 without labels, by MAE": Study("cifar10", MAE, "cifar10", WAYS, FINE),
+    "CIFAR-10 without labels, by DINO": Study("cifar10", DINO, "cifar10", WAYS, FINE),
 }
 
 
@@ -104,7 +120,9 @@ def source_of(named: str, work: Path) -> str:
 
 def pretrained(study: Study, work: Path, data: str | None, device: torch.device) -> Run:
     side = 32 if "npz" in study.first or "cifar" in study.first else 28
-    experiment = override(Experiment(), [source_of(study.first, work), *study.pretraining, f"patch={PATCH[side]}"])
+    experiment = override(
+        Experiment(), [source_of(study.first, work), *study.pretraining, f"patch={study.patch[side]}"]
+    )
     folder = work / f"{abs(hash(study.first + str(study.pretraining)))}"
     return train_in(folder, experiment, load_data(experiment, data), device)
 
@@ -120,7 +138,7 @@ def carried(
     card, folder = prepared.card, Path(tempfile.mkdtemp(dir=work))
     shape = Shape(card.channels, card.height, card.width)
     if way == SCRATCH:
-        experiment = replace(experiment, model=replace(model, tokens=ConvPatches(PATCH[card.height])))
+        experiment = replace(experiment, model=replace(model, tokens=ConvPatches(study.patch[card.height])))
         return train_in(folder / "run", experiment, prepared, device, quiet=True), []
     fitted = fit(from_run(start), shape, "resize" if way.startswith("resize") else "adapt")
     began = Run(folder / "start")

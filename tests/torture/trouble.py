@@ -11,7 +11,7 @@ from pathlib import Path
 from apart import Started
 
 from torture.jobs import Step
-from vitlab import cli
+from vitlab import cli, interrupt
 
 BEGUN = "begun"  # the file that says that a step has begun, beside what it prints
 
@@ -34,6 +34,7 @@ def suffer(step: Step, trouble: Callable[[], None], begun: Path) -> None:
         try:
             begun.touch()
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            interrupt.listen()
             trouble()
             call(*words)
         finally:
