@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from PIL import Image
 
 from vitlab.data import Folder, read_picture
+from vitlab.data import pictures as files
 from vitlab.data.folder import parse_size
 from vitlab.data.pictures import Room
 from vitlab.data.words import natural
@@ -320,6 +322,15 @@ def test_read_picture_refuses_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "script.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n")
     with pytest.raises(BadInput, match="no picture format is recognised"):
         read_picture(tmp_path / "script.png", 1, 8, 8)
+
+
+def test_what_pillow_says_of_a_header_is_not_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubtful(_: Path) -> files.Header:
+        warnings.warn("Corrupt EXIF data. Expecting to read 4 bytes but only got 3.", stacklevel=2)
+        return files.Header(5, 7, grey=True, transparent=False)
+
+    monkeypatch.setattr(files, "read_header", doubtful)
+    assert files.read_size(tmp_path / "a.tiff") == (5, 7)
 
 
 def test_a_damaged_tiff_is_one_line_and_no_library_says_more(tmp_path: Path, capfd) -> None:

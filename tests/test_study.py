@@ -7,6 +7,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -18,7 +19,8 @@ from optuna.trial import TrialState, create_trial
 from sqlalchemy.exc import OperationalError
 from studies import TINY, created, plan, tiny
 
-from vitlab import open_run, override
+from vitlab import interrupt, open_run, override
+from vitlab.engine.loop import Stopped
 from vitlab.model import Shape
 from vitlab.study import crew, gain
 from vitlab.study.advice import advise
@@ -287,6 +289,27 @@ def test_a_search_tries_as_many_points_as_were_asked_for(tmp_path):
     page = render(kept, [])
     assert "PED-ANOVA" in page
     assert "search by TPE" in page
+
+
+def test_what_ctrl_c_was_made_into_is_no_fault_of_the_trial(tmp_path, monkeypatch):
+    """Code in C++ that it meets midway may raise a RuntimeError of its own instead."""
+    kept = created(plan("width=8,16"), f"journal:{tmp_path}/study.log")
+    worker = Worker(kept, tmp_path / "runs", torch.device("cpu"), tell=lambda line: None)
+    noted = threading.Event()
+    monkeypatch.setattr(interrupt, "_noted", noted)
+
+    def meet(*_: object) -> None:
+        noted.set()
+        raise RuntimeError("could not determine the shape of object type 'torch.storage.UntypedStorage'")
+
+    with monkeypatch.context() as midway:
+        midway.setattr(Worker, "train", meet)
+        with pytest.raises(Stopped, match="nothing is lost"):
+            worker.work()
+    assert [slot.settled for slot in Ledger(kept).slots()] == [None, None]
+    noted.clear()
+    worker.work()
+    assert read_results(kept).counts == {"complete": 2}
 
 
 def test_a_trial_that_falls_behind_is_pruned_and_its_run_says_so(vitlab, tmp_path):

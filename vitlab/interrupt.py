@@ -9,12 +9,13 @@ from types import FrameType
 _noted = threading.Event()
 
 
-def listen() -> None:
-    """From now on Ctrl-C is noted, and a KeyboardInterrupt as ever."""
+def listen(*kinds: signal.Signals) -> None:
+    """From now on Ctrl-C, or each of these signals, is noted, and a KeyboardInterrupt as ever."""
     _noted.clear()
-    usual = signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, signal.default_int_handler)
-    if usual and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, _interrupt)
+    if threading.current_thread() is threading.main_thread():
+        for kind in kinds or (signal.SIGINT,):
+            if signal.getsignal(kind) in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(kind, _interrupt)
 
 
 def came() -> bool:

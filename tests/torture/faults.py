@@ -181,7 +181,8 @@ def closed_file(case: Case) -> None:
     try:
         done = case.step(without_privileges)
     finally:
-        path.chmod(mode)
+        if path.exists():  # what was begun and is of no use may be removed
+            path.chmod(mode)
     if done is not None:
         refused_or_done(done)
     case.subject.job.inspect(case.place, case.subject.expected)

@@ -113,6 +113,13 @@ def read_shown(path: Path, height: int, width: int, most: int = 1024) -> np.ndar
         return _pixels(ImageOps.fit(picture, size, Image.Resampling.BICUBIC))
 
 
+def read_size(path: Path) -> tuple[int, int]:
+    """Height and width of a picture file, as seen upright."""
+    with _reading(path):
+        header = read_header(path)
+        return header.height, header.width
+
+
 class Unreadable(Exception):
     """A file that cannot be read as a picture, with the reason."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitlab.data import Part, read_picture, read_shown
-from vitlab.data.pictures import read_header
+from vitlab.data.pictures import read_size
 from vitlab.data.prepared import Card, Normalise, unit
 from vitlab.errors import BadInput
 from vitlab.look.shown import Shown
@@ -62,11 +62,11 @@ def from_test(test: Part, number: int) -> tuple[Tensor, Shown]:
 def from_file(card: Card, path: Path) -> tuple[Tensor, Shown]:
     """A picture file, fitted to the model's size; and what of it was taken, as it is."""
     pixels = read_picture(path, card.channels, card.height, card.width)
-    whole, header = read_shown(path, card.height, card.width), read_header(path)
+    whole, (height, width) = read_shown(path, card.height, card.width), read_size(path)
     note = ""
-    if (header.height, header.width) != (card.height, card.width):
-        note = f"resized from {header.height}×{header.width} to {card.height}×{card.width}"
-        if header.height * card.width != header.width * card.height:
-            scale = min(header.width / card.width, header.height / card.height)
+    if (height, width) != (card.height, card.width):
+        note = f"resized from {height}×{width} to {card.height}×{card.width}"
+        if height * card.width != width * card.height:
+            scale = min(width / card.width, height / card.height)
             note += f", of it only the middle {round(card.height * scale)}×{round(card.width * scale)}"
     return pixels, Shown(whole, path.name, note=note)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from vitlab import interrupt
 from vitlab.console import terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.storage import make_folder
@@ -159,6 +160,7 @@ def member(job: Job, threads: int, pipe: Connection) -> None:
     note_interrupts()
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, signal.default_int_handler)
+    interrupt.listen(signal.SIGINT, signal.SIGTERM)
     torch.set_num_threads(threads)
     end = "done"
     try:

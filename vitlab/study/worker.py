@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NoReturn
 
 import optuna
 import torch
 from optuna.exceptions import UpdateFinishedTrialError
 
+from vitlab import interrupt
 from vitlab.data.prepared import Data, Prepared
 from vitlab.engine.loop import Stopped
 from vitlab.engine.progress import Progress
@@ -121,16 +122,22 @@ class Worker:
             except Overtaken:
                 self.tell(f"{name}: taken over by another worker")
             except (Stopped, KeyboardInterrupt):
-                ledger.close(number, "stopped")
-                raise Stopped("stopped, nothing is lost; go on with the same command") from None
+                self.stop(number)
             except Unreachable:
                 raise
             except (BadInput, RuntimeError, MemoryError) as problem:
+                if interrupt.came():  # and code that it met midway made this of it
+                    self.stop(number)
                 (fate, go_on), why = self.blame(problem), shorten(str(problem) or "out of memory", 200)
                 ledger.close(number, fate, why)
                 self.tell(f"{name}: failed: {why}")
                 if not go_on:
                     raise BadInput(why) from None
+
+    def stop(self, number: int) -> NoReturn:
+        """Hand a trial back."""
+        self.ledger.close(number, "stopped")
+        raise Stopped("stopped, nothing is lost; go on with the same command") from None
 
     def blame(self, problem: Exception) -> tuple[Fate, bool]:
         """What becomes of a trial that an exception ended, and whether this worker can go on."""
