@@ -153,7 +153,9 @@ def trials(seed: int, folder: Path) -> Iterator[Outcome]:
         number = counts[name]
         counts[name] += 1
         chance = random.Random(f"{seed} {name} {number}")  # whatever came before it
-        job, kind, here = chance.choice([job for job in JOBS if job.name == name]), chance.choice(KINDS), folder / "now"
+        turn, place = divmod(number, len(KINDS))
+        kind = random.Random(f"{seed} {name} {turn}").sample(KINDS, len(KINDS))[place]  # each once in a turn
+        job, here = chance.choice([job for job in JOBS if job.name == name]), folder / "now"
         if job not in subjects:
             subjects[job] = Subject.of(job, folder / f"job-{JOBS.index(job)}")
         began = time.monotonic()
