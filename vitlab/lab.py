@@ -331,7 +331,8 @@ def find_device(name: str) -> torch.device:
         device = torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
         if device.type == "cuda" and torch.cuda.is_available():
             check_gpus()
-        torch.empty(1, device=device).tolist()  # what cannot be read back, such as meta, cannot be used
+        if name != "auto":
+            torch.empty(1, device=device).tolist()  # what cannot be read back, such as meta, cannot be used
     except (RuntimeError, AssertionError, NotImplementedError):
         raise BadInput(f"no device '{name}' here: use auto, cpu or cuda") from None
     return device
