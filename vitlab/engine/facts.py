@@ -28,9 +28,8 @@ def figures(content: Any, where: str) -> Facts:
     """Numbers by name: an epoch's, or a result's; those that count something are whole."""
     found = Facts(content, where)
     for name, value in found.items():
-        if type(value) not in (int, float) or abs(value) > sys.float_info.max:
-            raise BadInput(f"{where} is damaged: {name[:60]} is no number")
-        if math.isnan(value) and found.get("count"):  # of no pictures at all, a mean is NaN
+        number = type(value) in (int, float) and not abs(value) > sys.float_info.max
+        if not number or (math.isnan(value) and found.get("count")):  # of no pictures at all, a mean is NaN
             raise BadInput(f"{where} is damaged: {name[:60]} is no number")
         if name in COUNTED and not (type(value) is int and value >= 0):
             raise BadInput(f"{where} is damaged: {name} is {value}, and should count something")

@@ -20,7 +20,7 @@ from vitlab.errors import BadInput
 from vitlab.lab import find_device, load_data
 from vitlab.model import Shape
 from vitlab.reproduce.workers import choose_workers, interrupts_held, note_interrupts, shared_gpu
-from vitlab.study.gain import chosen, forks
+from vitlab.study.gain import chosen, forks, stepping
 from vitlab.study.plan import Plan
 from vitlab.study.store import Kept, open_study, read_url
 from vitlab.study.worker import Worker
@@ -86,15 +86,14 @@ def choose(plan: Plan, shape: Shape, classes: int, device: torch.device, shared:
 
 def speed(plan: Plan, shape: Shape, classes: int, threads: int) -> float:
     """Steps a second of the recipe's model on a batch of its size, with so many threads."""
-    network = plan.base.model.build(shape, classes)
-    batch = torch.zeros(plan.base.training.batch, shape.channels, shape.height, shape.width)
+    step = stepping(plan.base, shape, classes, torch.device("cpu"))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         times = []
         for _ in range(STEPS):
             began = time.perf_counter()
-            network(batch).square().mean().backward()
+            step()
             times.append(time.perf_counter() - began)
     finally:
         torch.set_num_threads(before)
