@@ -36,7 +36,10 @@ LAYERS = [
     {"__main__"},
 ]
 # Inside model, the story: images → tokens → positions → attention → blocks → heads → the models.
-MODEL = ["layout", "tokens", "positions", "attention", "blocks", "stream", "heads", "vit", "multiscale", ""]
+MODEL = [
+    "layout", "tokens", "positions", "kernels", "fused", "attention", "blocks", "stream", "heads", "vit", "multiscale",
+    "",
+]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 

@@ -3,6 +3,8 @@
 Run by hand: pytest -m gpu.
 """
 
+from collections import Counter
+from contextlib import contextmanager
 from typing import get_args
 
 import pytest
@@ -17,7 +19,8 @@ import vitlab
 from vitlab.check import check
 from vitlab.engine.compiler import in_compiled_parts
 from vitlab.look import inside
-from vitlab.model.attention import Attention
+from vitlab.model import fused
+from vitlab.model.attention import Attention, Softmax
 from vitlab.model.blocks import Block
 from vitlab.model.layout import Grid, Layout
 from vitlab.model.positions import Rotary
@@ -27,6 +30,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch 2.11's own, when it compiles
+    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS"),  # a thread's first gradient
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),  # advice that float32 runs do not want
 ]
 
@@ -41,6 +45,54 @@ def test_the_map_is_what_the_fused_kernel_did(kind, dtype, tolerance):
     expected = mixer(tokens)
     found = mixer.join(mixer.map(tokens) @ mixer.values(tokens))
     assert (found - expected).norm() / expected.norm() < tolerance
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("turning", ["none", "one table", "a table each"])
+@pytest.mark.parametrize("norm", [False, True], ids=["plain", "norm"])
+@pytest.mark.parametrize(
+    ("layout", "head"),
+    [
+        (Layout(0, (Grid(8, 8),)), 64),
+        (Layout(1, (Grid(8, 8),)), 32),
+        (Layout(0, (Grid(4, 4),)), 16),
+        (Layout(2, (Grid(3, 7),)), 128),
+    ],
+    ids=["64 tokens", "65 tokens", "16 tokens", "23 tokens"],
+)
+def test_one_kernel_mixes_few_tokens(layout, head, norm, turning, compiled):
+    """Outputs and gradients against float32 by torch; tolerance: bfloat16's 8 bits."""
+    torch.manual_seed(0)
+    mixer = Softmax(heads=3, qk_norm=norm, lean=True).build(3 * head, layout).to("cuda")
+    rotation = None if turning == "none" else Rotary().build(layout, 3 * head, head).rotation.to("cuda")
+    if turning == "a table each":
+        rotation = rotation.at(torch.stack([torch.randperm(layout.tokens) for _ in range(5)]).to("cuda"))
+    tokens = torch.randn(5, layout.tokens, 3 * head, device="cuda", requires_grad=True)
+    asked = torch.randn_like(tokens)
+    call = torch.compile(mixer, dynamic=False) if compiled else mixer
+    with counted_kernels() as counted, torch.autocast("cuda", torch.bfloat16):
+        found = call(tokens, rotation)
+        wanted = [tokens, *mixer.parameters()]
+        gradients = torch.autograd.grad(found, wanted, asked.to(found.dtype))
+    assert counted == {"attention_mix": 1, "attention_unmix": 1}
+    expected = mixer(tokens, rotation)
+    assert counted == {"attention_mix": 1, "attention_unmix": 1}  # float32 goes another way
+    for one, other in zip([found, *gradients], [expected, *torch.autograd.grad(expected, wanted, asked)], strict=True):
+        assert (one - other).norm() < 0.02 * other.norm()
+
+
+@contextmanager
+def counted_kernels():
+    """How often each of our kernels is launched."""
+    counted, launch = Counter(), fused.launch
+
+    def count(name, *rest):
+        counted[name] += 1
+        launch(name, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "launch", count)
+        yield counted
 
 
 MIXED = ("optimiser=muon", "ema=0.99", "cutmix=1", "mixup=0.8", "erase=0.2")

@@ -100,7 +100,7 @@ def tables_at(network: Network, settings: Model, height: int, width: int) -> dic
             tables |= {f"{owner.name}positions.{name}": table for name, table in made.named_buffers()}
         for name, part in owner.blocks.named_modules():
             if isinstance(part, Shift):
-                moved = Shift(part.source.shape[1], layout)
+                moved = Shift(part.groups, layout)
                 tables |= {f"{owner.name}blocks.{name}.{key}": table for key, table in moved.named_buffers()}
     return tables
 

@@ -12,6 +12,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitlab.errors import BadInput
+from vitlab.model import fused
 from vitlab.model.layout import Layout
 from vitlab.model.positions import Turning
 
@@ -114,21 +115,28 @@ class Mixer(nn.Module):
 
 
 class SoftmaxMixer(Mixer):
+    fusible = True  # whether all of it is what one kernel does
+
     def __init__(self, settings: MultiHead, width: int):
         super().__init__()
         head_width = settings.head_width(width)
         assert head_width is not None
         self.heads = settings.heads
         self.dropout = settings.dropout
+        self.norm = settings.qk_norm
         self.scale = (head_width if settings.scale == "head-width" else width) ** -0.5
         self.qkv = nn.Linear(width, 3 * width, bias=settings.bias)
         self.out = nn.Linear(width, width, bias=not settings.lean) if settings.project else nn.Identity()
         learned = not settings.lean
+        self.fusible = self.fusible and not (settings.qk_norm and learned)
         self.normalise_queries = RmsNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
         self.normalise_keys = RmsNorm(head_width, elementwise_affine=learned) if settings.qk_norm else nn.Identity()
 
     def forward(self, tokens: Tensor, rotation: Turning | None = None, read: slice | None = None) -> Tensor:
-        queries, keys, values = self.split(tokens, rotation)
+        qkv = self.qkv(tokens)
+        if read is None and self.fusible and fused.fits(qkv, self.heads) and not self.drops:
+            return self.out(fused.attend(qkv, self.heads, self.scale, self.norm, rotation))
+        queries, keys, values = self.apart(qkv, rotation)
         if read is not None:  # only these tokens ask
             queries = queries[:, :, read]
         return self.join(self.mix(queries, keys, values))
@@ -144,10 +152,12 @@ class SoftmaxMixer(Mixer):
         return self.out(rearrange(mixed, "b h n e -> b n (h e)"))
 
     def split(self, tokens: Tensor, rotation: Turning | None) -> tuple[Tensor, Tensor, Tensor]:
+        return self.apart(self.qkv(tokens), rotation)
+
+    def apart(self, qkv: Tensor, rotation: Turning | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (b, h, n, e) as they are compared and mixed."""
         # Cut, not unbound from a first axis: the gradients are then joined in one pass, not padded and summed.
-        queries, keys, values = (
-            rearrange(part, "b n (h e) -> b n h e", h=self.heads) for part in self.qkv(tokens).chunk(3, dim=-1)
-        )
+        queries, keys, values = (rearrange(part, "b n (h e) -> b n h e", h=self.heads) for part in qkv.chunk(3, dim=-1))
         queries, keys = self.normalise_queries(queries).transpose(1, 2), self.normalise_keys(keys).transpose(1, 2)
         if rotation is not None:
             queries, keys = rotation(queries), rotation(keys)
@@ -169,10 +179,15 @@ class SoftmaxMixer(Mixer):
 
         A graph for any number of tokens cannot ask how many there are.
         """
-        if torch.compiler.is_exporting():
+        if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():  # torch 2.11 mistakes the one
             return True
         slow = queries.device.type == "cpu" and (queries.dtype != torch.float32 or queries.shape[-2] <= 32)
-        return slow or bool(self.dropout and self.training)
+        return slow or self.drops
+
+    @property
+    def drops(self) -> bool:
+        """Whether weights are dropped now."""
+        return self.training and self.dropout > 0
 
 
 class RmsNorm(nn.RMSNorm):
@@ -183,6 +198,8 @@ class RmsNorm(nn.RMSNorm):
 
 
 class LinformerMixer(SoftmaxMixer):
+    fusible = False
+
     def __init__(self, settings: Linformer, width: int, layout: Layout):
         super().__init__(settings, width)
         squeezes = settings.heads if settings.per_head else 1
@@ -199,6 +216,8 @@ class LinformerMixer(SoftmaxMixer):
 
 
 class LocalityMixer(SoftmaxMixer):
+    fusible = False
+
     def __init__(self, settings: Locality, width: int):
         super().__init__(settings, width)
         self.sharpness = nn.Parameter(torch.full((settings.heads,), self.scale))  # 1/τ, one per head

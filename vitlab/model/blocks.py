@@ -144,50 +144,48 @@ class Mlp(nn.Module):
 class Shift(nn.Module):
     """x[i, group g] ← x[neighbour of i above, below, left or right for g = 0 … 3, g], 0 beyond the edge."""
 
-    source: Tensor
-    back: Tensor
-    inside: Tensor
-
     def __init__(self, groups: int, layout: Layout):
         super().__init__()
         source, inside = layout.neighbours()
         stay = torch.arange(layout.tokens).expand(groups - len(source), -1)
-        source = torch.cat([source, stay]).mT.contiguous()  # (n, groups)
-        inside = torch.cat([inside, torch.ones_like(stay, dtype=torch.bool)]).mT.unsqueeze(-1)
-        for name, table in (("source", source), ("back", source.argsort(dim=0)), ("inside", inside)):
-            self.register_buffer(name, table, persistent=False)
+        opposite = [1, 0, 3, 2]  # what came from above goes back to it from below
+        for name, order in (("", [0, 1, 2, 3]), ("_back", opposite)):
+            self.register_buffer(f"source{name}", torch.cat([source[order], stay]).mT.contiguous(), persistent=False)
+            kept = torch.cat([inside[order], torch.ones_like(stay, dtype=torch.bool)]).mT.unsqueeze(-1)
+            self.register_buffer(f"inside{name}", kept.contiguous(), persistent=False)
+        self.groups = groups
+        self.tokens = layout.tokens
         self.smaller: Shift | None = None  # for pictures of fewer patches, where there are such
 
     def allow(self, layout: Layout) -> None:
         """Take pictures of this layout as well."""
-        self.smaller = Shift(self.source.shape[1], layout) if layout.tokens != len(self.source) else None
+        self.smaller = Shift(self.groups, layout) if layout.tokens != self.tokens else None
 
     def forward(self, tokens: Tensor) -> Tensor:
-        if self.smaller is not None and tokens.shape[1] != len(self.source):
+        if self.smaller is not None and tokens.shape[1] != self.tokens:
             return self.smaller(tokens)
-        groups = tokens.unflatten(-1, (self.source.shape[1], -1))
-        moved: Tensor = Rearrange.apply(groups, self.source, self.back)
-        return (moved * self.inside).flatten(-2)
+        there, back = (self.source, self.inside), (self.source_back, self.inside_back)
+        moved: Tensor = Move.apply(tokens.unflatten(-1, (self.groups, -1)), *there, *back)
+        return moved.flatten(-2)
 
 
-class Rearrange(torch.autograd.Function):
-    """x[:, source[i, g], g], each group's tokens permuted: its gradient is a gather like it, not a scatter."""
+class Move(torch.autograd.Function):
+    """x[:, source[i, g], g] where inside[i, g], else 0: its gradient is the move back, a gather and not a scatter."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(groups: Tensor, source: Tensor, back: Tensor) -> Tensor:
-        return groups[:, source, torch.arange(source.shape[1], device=source.device)]
+    def forward(groups: Tensor, source: Tensor, inside: Tensor, source_back: Tensor, inside_back: Tensor) -> Tensor:
+        return groups[:, source, torch.arange(source.shape[1], device=source.device)] * inside
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        _, source, back = inputs
-        ctx.save_for_backward(source, back)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        source, back = ctx.saved_tensors
-        return Rearrange.apply(gradient, back, source), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        source, inside, source_back, inside_back = ctx.saved_tensors
+        return Move.apply(gradient, source_back, inside_back, source, inside), None, None, None, None
 
 
 class BranchEnd(nn.Module):

@@ -1,8 +1,7 @@
 """Positions: each kind tells a token where it lies, by adding a table to the tokens or by turning queries and keys."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +9,17 @@ from torch import Tensor, nn
 from vitlab.errors import BadInput
 from vitlab.model.layout import Layout
 
-Turning = Callable[[Tensor], Tensor]  # queries or keys (b, h, n, e) → the same, turned by where each token lies
+
+class Turning(Protocol):
+    """Queries or keys (b, h, n, e) → the same, turned by where each token lies."""
+
+    @property
+    def cosine(self) -> Tensor: ...
+
+    @property
+    def sine(self) -> Tensor: ...
+
+    def __call__(self, vectors: Tensor) -> Tensor: ...
 
 
 class Position(nn.Module):

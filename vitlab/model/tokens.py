@@ -192,7 +192,7 @@ class HalvingTokenizer(Tokenizer):
             for look in again:
                 seen = seen + look(seen)
             seen = halve(seen)
-        return rearrange(seen, "b d y x -> b (y x) d")
+        return in_rows(seen)
 
 
 class Seen(nn.Module):
@@ -248,7 +248,7 @@ class PoolTokenizer(Tokenizer):
     def forward(self, pictures: Tensor) -> Tensor:
         for see in self.see:
             pictures = F.max_pool2d(F.relu(see(pictures)), kernel_size=3, stride=2, padding=1)
-        return rearrange(pictures, "b d y x -> b (y x) d")
+        return in_rows(pictures)
 
 
 @dataclass(frozen=True)
@@ -284,6 +284,11 @@ def embed_patches(pictures: Tensor, convolution: nn.Conv2d) -> Tensor:
     """A convolution whose stride is its kernel is a matrix product on patches, and is faster as one."""
     patches = flatten_patches(pictures, convolution.kernel_size[0])
     return F.linear(patches, convolution.weight.flatten(1), convolution.bias)
+
+
+def in_rows(features: Tensor) -> Tensor:
+    """(b, d, y, x) → (b, y·x, d), laid out anew: blocks keep the layout they are given, and norms read along d."""
+    return rearrange(features, "b d y x -> b (y x) d").contiguous()
 
 
 def flatten_patches(pictures: Tensor, patch: int) -> Tensor:
