@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -105,25 +106,48 @@ def test_each_picture_is_changed_as_it_would_be_in_one_process(batch: int, size:
         torch.testing.assert_close(own, whole[share.places], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("objective", [Supervised(cutmix=1.0, mixup=0.5), Mae(), Dino()], ids=lambda o: o.kind)
+OBJECTIVES = {
+    "supervised": Supervised(cutmix=1.0, mixup=0.5),
+    "mae": Mae(),
+    "dino": Dino(),
+    "without prototypes": Dino(prototypes=0),
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 def test_the_mean_of_the_shares_losses_and_gradients_is_the_batchs(objective: Supervised | Mae | Dino) -> None:
-    """With all that an objective draws; and the centre of dino's teacher, each moved from the same."""
+    """With all that an objective draws; and the centre of dino's teacher, each moved from the same.
+
+    Without prototypes, each process is given what the teacher told the others, as a sum of what each has laid out.
+    """
     batch, size = 13, 3
     pictures = torch.rand(batch, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(batch) % 10
     torch.manual_seed(0)
     first = objective.build(SMALL.build(Shape(1, 28, 28), 10))
+    laid: list[Tensor] = []
+
+    def join(share: Share) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        def joined(rows: Tensor) -> tuple[Tensor, Tensor]:
+            laid.append(share.laid(rows))
+            return torch.stack(laid[-size:]).sum(dim=0), share.places
+
+        return joined
 
     def learned(share: Share | None) -> list[Tensor]:
         """The loss, the centre where there is one, and every gradient."""
         own = slice(None) if share is None else share.places
         learner = copy.deepcopy(first)
+        if share is not None:
+            learner.joined = join(share)
         loss, _ = learner(*learner.batch(pictures[own], labels[own], lambda x: x, started(share), done=0.5))
         wanted = [parameter for parameter in learner.parameters() if parameter.requires_grad]
         found = torch.autograd.grad(loss, wanted, allow_unused=True)
         centre = [learner.centre] if isinstance(learner, Distillation) else []
         return [loss.detach(), *centre, *(gradient for gradient in found if gradient is not None)]
 
+    for share in shares(batch, size):  # a first round, so that each hears of all in the second
+        learned(share)
     parts = [[len(share.places) / batch * tensor for tensor in learned(share)] for share in shares(batch, size)]
     for whole, *own in zip(learned(None), *parts, strict=True):
         torch.testing.assert_close(sum(own), whole, rtol=2e-4, atol=2e-6)

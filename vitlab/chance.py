@@ -16,6 +16,10 @@ class Share:
     whole: int  # pictures of the batch
     places: Tensor  # of its own ones in the batch
 
+    def laid(self, rows: Tensor) -> Tensor:
+        """Rows (v, b, …) of these pictures, laid where they are in the batch; 0 for the others."""
+        return rows.new_zeros(len(rows), self.whole, *rows.shape[2:]).index_copy(1, self.places, rows)
+
 
 class SharedOut(torch.Generator):
     """Draws for every picture of a batch, and gives those of a share: each gets what it would get in one process."""

@@ -76,6 +76,7 @@ class Loop:
         if share is not None:
             self.chance = Chance(device, share)
             learner.agreed = lambda mean: team.sum(mean * (self.seen / self.batch))
+            learner.joined = lambda rows: (team.sum(share.laid(rows)), share.places)
         self.session = Session(learner, experiment, steps, steps_per_epoch)
         self.forward: nn.Module = learner
         self.step: Step = self.step_by_parts

@@ -179,7 +179,8 @@ class SoftmaxMixer(Mixer):
 
         A graph for any number of tokens cannot ask how many there are.
         """
-        if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():  # torch 2.11 mistakes the one
+        # Within whatever is compiled, torch 2.11 says that it is being exported; ours is never both.
+        if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
             return True
         slow = queries.device.type == "cpu" and (queries.dtype != torch.float32 or queries.shape[-2] <= 32)
         return slow or self.drops

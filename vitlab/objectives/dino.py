@@ -28,11 +28,12 @@ class Dino:
     """loss = −Σ softmax((t(x′) − c) / τ′) log softmax(s(x) / τ), over views x ≠ x′ (Caron et al., 2021).
 
     The teacher t is the student's running mean and c the running mean of what it says. Two views are large; a small
-    one is a picture of fewer patches, which lie where a window of a large one does.
+    one is a picture of fewer patches, which lie where a window of a large one does. Without prototypes the student is
+    to find its picture among all of the batch, loss = −log softmax(s(x)·t(x′₁ … x′ᵦ) / τ) (MoCo v3; Chen et al., 2021).
     """
 
     kind: ClassVar[str] = "dino"
-    prototypes: int = 1024  # what a picture is likened to
+    prototypes: int = 1024  # what a picture is likened to; 0: to the pictures of its batch
     head_width: int = 512  # hidden features of the head
     bottleneck: int = 32  # features that are compared with the prototypes; with more, small runs collapse
     small_views: int = 4  # views that only the student sees
@@ -53,7 +54,7 @@ class Dino:
     def check(self) -> None:
         """What must hold together, once all of it is set."""
         for name in ("prototypes", "head_width", "bottleneck"):
-            if getattr(self, name) < 2:
+            if getattr(self, name) < 2 and (name != "prototypes" or self.prototypes):
                 raise BadInput(f"{name} must be 2 or more, not {getattr(self, name)}")
         if self.small_views < 0:
             raise BadInput(f"small_views must be 0 or more, not {self.small_views}")
@@ -114,6 +115,8 @@ class Distillation(Learner):
     ) -> tuple[Tensor, ...]:
         """Large views (2b, …), small views (v·b, …) with the cells (v·b, m) they lie in, and if prototypes move."""
         settings, generator = self.settings, chance.device
+        if not settings.prototypes and len(pictures) < 2:
+            raise BadInput("without prototypes a picture is likened to the others of its batch: take 2 or more at once")
         large = [cuts(change(pictures), settings.large, 1.0, generator) for _ in range(2)]
         tall, wide = (side * cell for side, cell in zip(self.sides, self.cells.size, strict=True))
         small, cells = [], []
@@ -148,15 +151,23 @@ class Distillation(Learner):
         with torch.no_grad():
             features = self.teacher.features(large)
             told = self.teacher_head(features, moves).float().unflatten(0, (2, count))
-        settings = self.settings
-        loss, wanted = distil(said, told, self.centre, settings.temperature, settings.teacher_temperature)
+        loss, wanted = self.charge(said, told)
         with torch.no_grad():
-            self.centre.lerp_(self.agreed(told.mean(dim=(0, 1))), 1 - settings.centre_momentum)
-            most = math.log(settings.prototypes)
+            most = math.log(wanted.shape[-1])
             found = torch.stack(
                 [entropy(wanted).mean() / most, entropy(wanted.mean(dim=(0, 1))) / most, spread(features)]
             )
         return loss, found * count
+
+    def charge(self, said: Tensor, told: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and what the teacher says of its views, as shares of prototypes or of the batch's pictures."""
+        settings = self.settings
+        if not settings.prototypes:
+            return tell_apart(said, *self.joined(told), settings.temperature)
+        loss, wanted = distil(said, told, self.centre, settings.temperature, settings.teacher_temperature)
+        with torch.no_grad():
+            self.centre.lerp_(self.agreed(told.mean(dim=(0, 1))), 1 - settings.centre_momentum)
+        return loss, wanted
 
     def follow(self, done: float) -> None:
         """t ← m·t + (1 − m)·s, m growing to 1 along a cosine."""
@@ -173,6 +184,8 @@ class Distillation(Learner):
                 f"the features of all pictures are the same (spread {spread:.3f}): it has collapsed; "
                 "try a lower learning_rate, a longer warmup or a higher momentum"
             )
+        if not self.settings.prototypes:  # then the teacher's shares are nobody's aim
+            return
         if variety < ONE:
             raise Collapsed(
                 f"the teacher names the same prototype for every picture (variety {variety:.3f}): it has collapsed; "
@@ -190,7 +203,7 @@ class Collapsed(BadInput):
 
 
 class ProjectionHead(nn.Module):
-    """An MLP to a unit vector, and its cosine with each prototype."""
+    """An MLP to a unit vector, and its cosine with each prototype; the vector, where there are none."""
 
     def __init__(self, settings: Dino, width: int):
         super().__init__()
@@ -199,7 +212,8 @@ class ProjectionHead(nn.Module):
             nn.Linear(settings.head_width, settings.head_width), nn.GELU(),
             nn.Linear(settings.head_width, settings.bottleneck),
         )  # fmt: skip
-        self.prototypes = nn.Parameter(torch.randn(settings.prototypes, settings.bottleneck))
+        few = settings.prototypes
+        self.prototypes = nn.Parameter(torch.randn(few, settings.bottleneck)) if few else None
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
                 nn.init.trunc_normal_(layer.weight, std=0.02)
@@ -207,8 +221,11 @@ class ProjectionHead(nn.Module):
 
     def forward(self, features: Tensor, moves: Tensor) -> Tensor:
         """(b, d) → (b, prototypes); where `moves` is 0, no gradient reaches the prototypes."""
+        vectors = F.normalize(self.layers(features), dim=-1)
+        if self.prototypes is None:
+            return vectors
         prototypes = torch.lerp(self.prototypes.detach(), self.prototypes, moves)
-        return F.linear(F.normalize(self.layers(features), dim=-1), F.normalize(prototypes, dim=-1))
+        return F.linear(vectors, F.normalize(prototypes, dim=-1))
 
 
 def distil(
@@ -220,6 +237,21 @@ def distil(
     others = logs.sum(dim=0) - logs[: len(told)]  # of every view but the teacher's own
     pairs = len(told) * (len(said) - 1)
     return -(wanted * others).sum(dim=-1).mean(dim=-1).sum() / pairs, wanted
+
+
+def tell_apart(said: Tensor, told: Tensor, own: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """The loss of student vectors (v, b, k) of pictures that are `own` (b,) among the teacher's (2, c, k), and shares.
+
+    These (2, b, c) are the teacher's own: how alike it finds each large view and the others of the batch.
+    """
+    logs = (torch.einsum("vbk, tck -> tvbc", said, told) / temperature).log_softmax(dim=-1)
+    found = logs[..., torch.arange(len(own), device=own.device), own]  # (t, v, b)
+    pairs = found.shape[0] * (found.shape[1] - 1)
+    own_view = found.diagonal().sum(dim=-1)  # of each teacher's view by the student's of the same
+    loss = -(found.sum(dim=(0, 1)) - own_view).mean() / pairs
+    with torch.no_grad():
+        shares = (told[:, own] @ told.flip(0).mT / temperature).softmax(dim=-1)
+    return loss, shares
 
 
 def entropy(shares: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from vitlab.chance import Chance
@@ -15,6 +16,11 @@ def as_it_is(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def all_of_them(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows (v, b, …) of a process's pictures → those of the whole batch, and where its own are among them."""
+    return rows, torch.arange(rows.shape[1], device=rows.device)
+
+
 class Learner(nn.Module):
     measures: ClassVar[tuple[str, ...]] = ()  # what `forward` measures beside the loss
     labelled: ClassVar[bool] = False  # whether it learns from labels; if not, they only serve to judge what it learned
@@ -24,6 +30,7 @@ class Learner(nn.Module):
         super().__init__()
         self.network = network
         self.agreed: Callable[[Tensor], Tensor] = as_it_is  # mean of a process's pictures → mean of the whole batch
+        self.joined: Callable[[Tensor], tuple[Tensor, Tensor]] = all_of_them
 
     def batch(
         self, pictures: Tensor, labels: Tensor, change: Change, chance: Chance, done: float = 0.0
