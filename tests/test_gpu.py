@@ -32,7 +32,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch 2.11's own, when it compiles
     pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS"),  # a thread's first gradient
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),  # advice that float32 runs do not want
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # the compiler asks what is no leaf for it
 ]
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew():
+    """Each test compiles what it calls: past a number of shapes the compiler would give up, and call it plain."""
+    torch.compiler.reset()
 
 
 @pytest.mark.parametrize("kind", get_args(Attention), ids=lambda kind: kind.kind)

@@ -17,6 +17,7 @@ from vitlab.data.prepared import Normalise, unit
 from vitlab.engine.run import Run
 from vitlab.lab import load_data, report
 from vitlab.look import features
+from vitlab.objectives import Dino, Mae
 from vitlab.report import history, render, unlabelled, unlabelled_section
 from vitlab.report.content import Neighbour, Neighbours, Restored, Unlabelled
 from vitlab.report.gather import gather
@@ -258,12 +259,24 @@ def test_curves_without_accuracy() -> None:
     assert not plainer.validated
 
 
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        (Mae(), "drawing what it could not see: 12 of its 16 patches"),
+        (Dino(), "agreeing with itself"),
+        (Dino(prototypes=0), "telling pictures apart"),
+    ],
+)
+def test_the_page_says_how_it_learned(objective: Any, said: str) -> None:
+    assert said in unlabelled_section.lead(replace(made(3), aim=unlabelled.aim(objective)))
+
+
 def made(classes: int, points: int = 60) -> Unlabelled:
     """A section of made-up pictures, with more points of the later classes."""
     labels = np.minimum(np.arange(points) % (2 * classes), classes - 1)
     near = [Neighbour(shape(seed=n), n, n % classes, 0.9) for n in range(6)]
     return Unlabelled(
-        objective="mae",
+        aim="mae",
         knn_accuracy=0.5 if classes > 1 else None,
         pixels_accuracy=0.9 if classes > 1 else None,
         part="test" if classes > 1 else "held-out",

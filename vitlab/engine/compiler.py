@@ -10,6 +10,8 @@ from vitlab.data.words import one_line
 from vitlab.model.blocks import BlockLayer
 from vitlab.model.tokens import Tokenizer
 
+SHAPES = 256  # of one kind of part that a process may compile: a study has many, and torch would give up at 8
+
 
 @cache
 def compiler_trouble(device: str) -> str | None:
@@ -27,6 +29,7 @@ def double(numbers: torch.Tensor) -> torch.Tensor:
 
 def in_compiled_parts(module: nn.Module) -> nn.Module:
     """The same weights, with each block and tokenizer compiled: blocks alike are compiled once, not once for each."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
     if isinstance(module, BlockLayer | Tokenizer):
         return torch.compile(module, dynamic=False)  # type: ignore[return-value]
     twin = copy.copy(module)

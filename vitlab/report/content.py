@@ -65,7 +65,7 @@ class Neighbours:
 class Unlabelled:
     """What a network learned without labels."""
 
-    objective: str  # mae or dino
+    aim: str  # mae, dino, or apart: dino without prototypes, which tells the pictures of a batch apart
     knn_accuracy: float | None  # of nearest neighbours, on the test part; none where the pictures have no labels
     pixels_accuracy: float | None  # the same by bare pixels
     part: str  # of which the pictures below are: test, or held-out where there is no test part

@@ -12,7 +12,7 @@ from vitlab.engine.run import Run, load_weights
 from vitlab.engine.storage import read_tensors
 from vitlab.look.features import alike, tsne
 from vitlab.model import Network
-from vitlab.objectives import Supervised
+from vitlab.objectives import Dino, Objective, Supervised
 from vitlab.objectives.mae import Autoencoder
 from vitlab.report.content import Neighbour, Neighbours, Restored, Unlabelled
 
@@ -33,7 +33,7 @@ def gather(run: Run, prepared: Prepared, network: Network, device: torch.device)
     known, mapped = all_over(len(prepared.train), SEARCHED), all_over(len(part), POINTS)
     patches, restored = restore(run, prepared, part, device)
     return Unlabelled(
-        objective=experiment.objective.kind,
+        aim=aim(experiment.objective),
         knn_accuracy=result.get("knn_accuracy"),
         pixels_accuracy=result.get("pixels_knn_accuracy"),
         part="test" if tested else "held-out",
@@ -45,6 +45,10 @@ def gather(run: Run, prepared: Prepared, network: Network, device: torch.device)
         indices=mapped.numpy(),
         labels=part.labels[mapped].numpy(),
     )
+
+
+def aim(objective: Objective) -> str:
+    return "apart" if isinstance(objective, Dino) and not objective.prototypes else objective.kind
 
 
 def chosen(part: Part, most: int) -> list[int]:

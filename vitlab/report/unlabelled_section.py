@@ -13,9 +13,23 @@ from vitlab.report import charts, pictures, words
 from vitlab.report.content import Restored, Unlabelled, View
 
 ROOM = 84  # pixels for a picture that was restored
-SMALL = 60  # and for a neighbour
+SMALL = 64  # and for a neighbour
 COLOURS = 10  # kinds of points that can be told apart
 LONG = 40  # letters of a class's name that every point may repeat
+SPREAD = (
+    "The spread is 1 where the features of pictures point everywhere, and 0 where all are the same: then nothing is "
+    "learned any more."
+)
+LEAD = {
+    "dino": (
+        "It learned by agreeing with itself: from a part of a picture, it had to say what a slower copy of itself says "
+        "of nearly the whole."
+    ),
+    "apart": (
+        "It learned by telling pictures apart: from a part of a picture, it had to find the same picture among all of "
+        "its batch, of which a slower copy of itself had seen other parts."
+    ),
+}
 COURSE = {
     "mae": (
         "The loss is the mean squared error of the patches that it draws, once each is brought to mean 0 and "
@@ -23,9 +37,13 @@ COURSE = {
     ),
     "dino": (
         "The loss says how far its answers lie from those of its slower copy; that copy moves as well, so the loss "
-        "need not fall. The spread is 1 where the features of pictures point everywhere, and 0 where all are the same: "
-        "then nothing is learned any more. In the numbers, entropy says how undecided the copy is about one picture "
-        "and variety how its answers are spread over all pictures, both as shares of the most that they can be."
+        f"need not fall. {SPREAD} In the numbers, entropy says how undecided the copy is about one picture and variety "
+        "how its answers are spread over all pictures, both as shares of the most that they can be."
+    ),
+    "apart": (
+        "The loss says how hard it finds its picture among the others of the batch: 0 where it is always sure and "
+        f"right. {SPREAD} In the numbers, entropy says among how many pictures the slower copy itself would hesitate, "
+        "as a share of the most that it can be."
     ),
 }
 VOTED = (
@@ -82,7 +100,7 @@ def gather(view: View) -> Section | None:
         labelled=len(view.classes) > 1,
         part=found.part,
         probe=PROBE if found.knn_accuracy is not None else "",
-        course=f"{COURSE.get(found.objective, '')} {VOTED if followed else ALONE}".strip(),
+        course=f"{COURSE.get(found.aim, '')} {VOTED if followed else ALONE}".strip(),
         lead=lead(found),
         verdict=against_pixels(found.knn_accuracy, found.pixels_accuracy, view.count),
         restored=rows(found.restored),
@@ -105,11 +123,8 @@ def gather(view: View) -> Section | None:
 
 def lead(found: Unlabelled) -> str:
     """How it learned, in one sentence."""
-    if found.objective == "dino":
-        return (
-            "It learned by agreeing with itself: from a part of a picture, it had to say what a slower copy of itself "
-            "says of nearly the whole."
-        )
+    if found.aim in LEAD:
+        return LEAD[found.aim]
     seen, all_of_them = found.patches
     hidden = f"{all_of_them - seen} of its {all_of_them} patches" if all_of_them else "most of its patches"
     return f"It learned by drawing what it could not see: {hidden} were hidden from it, and it drew them from the rest."
