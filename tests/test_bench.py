@@ -179,6 +179,10 @@ def test_the_fastest_setting_is_chosen_and_a_failure_is_told() -> None:
     assert "float32 compiled: fails (no compiler and a long story)" in words
     with pytest.raises(BadInput, match="no compiler"):
         choose(make, (Setting("float32", True),), ring_of(SHAPES["R4"]))
+    seconds |= {Setting("bfloat16", True, True): None, Setting("bfloat16", True): 0.0001}
+    chosen, words = choose(make, (Setting("bfloat16"), Setting("bfloat16", True, True)), ring_of(SHAPES["R4"]))
+    assert chosen == Setting("bfloat16", True), "compiled, though it cannot be recorded"
+    assert "bfloat16 compiled + CUDA graph: fails" in words
 
 
 def test_without_a_compiler_nothing_compiled_is_tried(monkeypatch) -> None:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 import vitlab as package
 from vitlab import lab
 from vitlab.pretrain.labels import Study
+from vitlab.settings import from_json
 
 FEW = (*QUICK, "checkpoint=30", "optimiser=adamw", "tokens=conv-patches", "head=mean", "patch=7")
 
@@ -108,6 +109,8 @@ def test_labels_are_counted_out_and_every_way_is_tried(vitlab, pretrained, tmp_p
     record = json.loads((tmp_path / "study/labels.json").read_text(encoding="utf-8"))
     ways = [(row["labels"], row["way"]) for row in record["runs"]]
     assert ways == [(n, way) for n in (26, 128) for way in ("probe", "finetuned", "scratch", "scratch-long")]
+    assert from_json(package.Experiment, record["pretraining"]["config"], "record") == pretrained.experiment
+    assert (record["config"]["objective"]["kind"], record["config"]["training"]["epochs"]) == ("supervised", 1)
     runs = {row["way"] + str(row["labels"]): row for row in record["runs"]}
     assert (runs["finetuned26"]["epochs"], runs["finetuned128"]["epochs"]) == (5, 1)
     assert runs["probe128"]["test_accuracy"] == pytest.approx(pretrained.result["test_accuracy"], abs=0.003)

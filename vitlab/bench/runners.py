@@ -88,18 +88,24 @@ def with_note(runner: Runner, words: str) -> Runner:
 
 
 def choose(make: Make, tried: tuple[Setting, ...], ring: Ring) -> tuple[Setting, str]:
-    """The fastest of the settings by turns, and what each took, in words; one that fails is named and left out."""
+    """The fastest of the settings by turns, and what each took, in words; one that fails is named and left out.
+
+    Compiled code that cannot be recorded is tried without.
+    """
     calls: dict[str, Call] = {}
-    settings = {str(setting): setting for setting in tried}
-    words = []
-    for name, setting in settings.items():
+    settings: dict[str, Setting] = {}
+    words, queue = [], list(tried)
+    for setting in queue:
+        name = str(setting)
         try:
             step = make(setting, "best").step
             step()
         except (RuntimeError, TypeError, AttributeError, AssertionError) as problem:  # as compilers fail
             words.append(f"{name}: fails ({one_line(problem, 60)})")
+            if setting.compiled and setting.recorded:
+                queue.append(replace(setting, recorded=False))
         else:
-            calls[name] = step
+            calls[name], settings[name] = step, setting
     if not calls:
         raise BadInput(f"nothing works here of {'; '.join(words)}")
     timings = take_turns(calls, TRIALS, repeats_for(ring.work), ring.device)

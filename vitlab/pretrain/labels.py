@@ -1,6 +1,6 @@
 """What labels are worth: accuracy against the share of labels, with pretraining and without, at equal total time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,9 +23,9 @@ from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
 from vitlab.lab import check_finished, find_device, load_data, train_in
 from vitlab.objectives import Supervised
-from vitlab.settings import override
+from vitlab.settings import override, to_json
 
-MORE = 10  # the most times as many epochs that a small share of the labels is given
+MORE = 100  # the most times as many epochs that a small share of the labels is given, for as many steps
 WAYS = {
     "probe": "linear probe",
     "finetuned": "fine-tuned",
@@ -82,7 +82,8 @@ class Study:
     def record(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         result = self.run.result
         pretraining = {name: result[name] for name in ("train_seconds", "test_accuracy", "knn_accuracy", "epochs")}
-        return {"name": self.run.name} | describe_environment(self.where) | {"pretraining": pretraining, "runs": rows}
+        configs = {"pretraining": pretraining | {"config": to_json(self.run.experiment)}, "config": to_json(self.base)}
+        return {"name": self.run.name} | describe_environment(self.where) | configs | {"runs": rows}
 
     def probed(self, labels: int) -> dict[str, Any]:
         """A linear probe on some labels; its decay is chosen on the held-out pictures."""
@@ -132,10 +133,16 @@ class Study:
 def table(record: Mapping[str, Any]) -> Table:
     """Shares of the labels against ways to use them."""
     shown = plain_table("labels", *WAYS.values())
+    for cells in worth(record):
+        shown.add_row(*cells)
+    return shown
+
+
+def worth(record: Mapping[str, Any]) -> Iterator[list[str]]:
+    """For each number of labels: it, and the accuracy of each way to use them."""
     for labels in dict.fromkeys(row["labels"] for row in record["runs"]):
-        cells = []
+        cells = [f"{labels:,}"]
         for way in WAYS:
             found = [row["test_accuracy"] for row in record["runs"] if (row["labels"], row["way"]) == (labels, way)]
             cells.append(f"{mean(found):.2%}" + (f" ± {100 * stdev(found):.2f}" if len(found) > 1 else ""))
-        shown.add_row(f"{labels:,}", *cells)
-    return shown
+        yield cells

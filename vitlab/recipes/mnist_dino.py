@@ -1,0 +1,13 @@
+"""MNIST without labels, each digit told apart from the others of its batch: five minutes on two CPU cores.
+
+vitlab train mnist-dino · a linear probe on its features reads 98.66 % of the 10,000 test pictures, mean of 3 seeds
+(results/records/mnist-dino.json), after 260 s; their neighbours are right for 98.44 %, those of the pixels for 97.09 %.
+"""
+
+from dataclasses import replace
+
+from vitlab.data import Mnist
+from vitlab.data.prepared import Data
+from vitlab.recipes.digits_dino import recipe as digits
+
+recipe = replace(digits, data=Data(source=Mnist()), training=replace(digits.training, epochs=6, measure=2))
