@@ -4,6 +4,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from vitlab.bench.page import learned_from_labels, read_records
+from vitlab.bench.tables import table
 from vitlab.marks import filled
 from vitlab.pretrain.labels import WAYS, worth
 
@@ -13,7 +14,7 @@ FIGURES = ["recipe", "data", "epochs", "linear probe", "neighbours", "of pixels"
 LABELS = ["run", "pretraining", "labels", *WAYS.values(), "device", "date"]
 
 
-def row(record: dict) -> str:
+def row(record: dict) -> list[str]:
     """One line: how it learned, on what, and what its features are worth."""
     runs = record["runs"]
 
@@ -21,35 +22,24 @@ def row(record: dict) -> str:
         found = [100 * run[name] for run in runs]
         return f"{mean(found):.2f} %" + (f" ± {stdev(found):.2f}" if len(found) > 1 and stdev(found) else "")
 
-    data, seconds = record["config"]["data"]["source"]["kind"], mean(run["train_seconds"] for run in runs)
     figures = [figure(name) for name in ("test_accuracy", "knn_accuracy", "pixels_knn_accuracy")]
-    name = f"[`{record['name']}`](../results/records/{record['name']}.json)"
-    cells = [
-        name,
-        data,
-        runs[0]["epochs"],
-        *figures,
-        len(runs),
-        f"{seconds:.0f} s",
-        record["device"],
-        record["date"][:10],
-    ]
-    return line(cells)
+    seconds = mean(run["train_seconds"] for run in runs)
+    learned = [record["config"]["data"]["source"]["kind"], str(runs[0]["epochs"]), *figures, str(len(runs))]
+    return [link(record, "records"), *learned, f"{seconds:.0f} s", *where(record)]
 
 
-def labels(record: dict) -> list[str]:
+def labels(record: dict) -> list[list[str]]:
     """A line for each number of labels: what each way to use them came to."""
-    name = f"[`{record['name']}`](../results/labels/{record['name']}.json)"
     before = f"{record['pretraining']['train_seconds']:.0f} s"
-    return [line([name, before, *cells, record["device"], record["date"][:10]]) for cells in worth(record)]
+    return [[link(record, "labels"), before, *cells, *where(record)] for cells in worth(record)]
 
 
-def line(cells: list) -> str:
-    return "| " + " | ".join(map(str, cells)) + " |"
+def link(record: dict, folder: str) -> str:
+    return f"[`{record['name']}`](../results/{folder}/{record['name']}.json)"
 
 
-def table(head: list[str], rows: list[str]) -> str:
-    return "\n".join([line(head), "|" + "---|" * len(head), *rows])
+def where(record: dict) -> list[str]:
+    return [record["device"], record["date"][:10]]
 
 
 def updated(text: str) -> str:
@@ -57,7 +47,8 @@ def updated(text: str) -> str:
     results = ROOT / "results"
     rows = [row(record) for record in read_records(results / "records") if not learned_from_labels(record)]
     worths = [each for record in read_records(results / "labels") for each in labels(record)]
-    return filled(text, {"unlabelled": table(FIGURES, rows), "labels": table(LABELS, worths)})
+    made = {"unlabelled": table(FIGURES, rows, left=2, words=2), "labels": table(LABELS, worths, left=1, words=2)}
+    return filled(text, made)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ def double(numbers: torch.Tensor) -> torch.Tensor:
 
 def in_compiled_parts(module: nn.Module) -> nn.Module:
     """The same weights, with each block and tokenizer compiled: blocks alike are compiled once, not once for each."""
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
     if isinstance(module, BlockLayer | Tokenizer):
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
         return torch.compile(module, dynamic=False)  # type: ignore[return-value]
     twin = copy.copy(module)
     twin._modules = {name: in_compiled_parts(part) if part else part for name, part in module._modules.items()}
