@@ -37,8 +37,8 @@ LAYERS = [
 ]
 # Inside model, the story: images → tokens → positions → attention → blocks → heads → the models.
 MODEL = [
-    "layout", "tokens", "positions", "kernels", "fused", "attention", "blocks", "stream", "heads", "vit", "multiscale",
-    "",
+    "layout", "gpu", "kernels", "gelu_kernels", "gelu", "tokens", "positions", "fused", "attention", "blocks", "stream",
+    "heads", "vit", "multiscale", "",
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 

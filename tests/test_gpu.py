@@ -9,11 +9,13 @@ from typing import get_args
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import QUICK
 from kinds import ATTENTIONS, build, each, small_attention, small_multiscale, small_vit, some_pictures
 from loops import loop_of, stop_after, trained
 from mistaken import MISTAKES, SOUND
 from test_data_mapped import folder, noise
+from torch import nn
 
 import vitlab
 from vitlab.check import check
@@ -22,6 +24,7 @@ from vitlab.look import inside
 from vitlab.model import fused
 from vitlab.model.attention import Attention, Softmax
 from vitlab.model.blocks import Block
+from vitlab.model.gelu import gelu, normed_gelu
 from vitlab.model.layout import Grid, Layout
 from vitlab.model.positions import Rotary
 from vitlab.model.tokens import HalvingStem
@@ -100,6 +103,48 @@ def counted_kernels():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fused, "launch", count)
         yield counted
+
+
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("shape", [(7, 64, 384), (3, 5, 7), (0, 8)], ids=str)
+def test_gelu_is_torchs_in_double_precision(shape, compiled):
+    """Outputs and gradients from the same 16 bits; tolerance: what rounding the result to 8 bits adds."""
+    torch.manual_seed(0)
+    x = (3 * torch.randn(shape, device="cuda")).bfloat16().requires_grad_()
+    asked = torch.randn_like(x)
+    y = (torch.compile(gelu, dynamic=False) if compiled else gelu)(x)
+    given = torch.autograd.grad(y, x, asked)[0]
+    precise = x.detach().double().requires_grad_()
+    expected = F.gelu(precise)
+    wanted = torch.autograd.grad(expected, precise, asked.double())[0]
+    assert y.dtype == given.dtype == torch.bfloat16
+    torch.testing.assert_close(y.double(), expected.detach(), rtol=4e-3, atol=1e-6)
+    torch.testing.assert_close(given.double(), wanted, rtol=4e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("shape", [(9, 64, 32, 32), (3, 48, 7, 5), (2, 3, 4, 4), (2, 512, 2, 3), (0, 8, 2, 2)], ids=str)
+def test_a_norm_with_gelu_is_torchs_in_double_precision(shape, compiled):
+    torch.manual_seed(0)
+    norm = nn.GroupNorm(1, shape[1]).cuda()
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    z = (2 * torch.randn(shape, device="cuda") + 1).bfloat16().requires_grad_()
+    asked = torch.randn_like(z)
+    y = (torch.compile(normed_gelu, dynamic=False) if compiled else normed_gelu)(z, norm)
+    found = torch.autograd.grad(y, [z, *norm.parameters()], asked)
+    precise = z.detach().double().requires_grad_()
+    norm = norm.double()
+    expected = F.gelu(norm(precise))
+    wanted = torch.autograd.grad(expected, [precise, *norm.parameters()], asked.double())
+    assert y.dtype == found[0].dtype == torch.bfloat16
+    assert y.shape == z.shape
+    for one, other in zip([y, *found], [expected, *wanted], strict=True):
+        assert not one.numel() or relative(one.double(), other) < 3e-3
 
 
 MIXED = ("optimiser=muon", "ema=0.99", "cutmix=1", "mixup=0.8", "erase=0.2")

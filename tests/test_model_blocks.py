@@ -237,7 +237,9 @@ def test_shift_brings_the_features_of_each_neighbour(layout: Layout, groups: int
                 seen = torch.zeros(2, size) if beyond else tokens[:, there, features]
                 expected[:, start + row * grid.columns + column, features] = seen
         start += grid.tokens
-    assert torch.equal(Shift(groups, layout)(tokens), expected)
+    shift = Shift(groups, layout)
+    assert torch.equal(shift(tokens), expected)
+    assert torch.equal(shift.by_slices(tokens), expected), "as a GPU does it"
 
 
 def test_the_gradient_of_a_shift_is_that_of_its_differences() -> None:

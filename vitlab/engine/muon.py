@@ -39,7 +39,8 @@ class Orthogonal(torch.optim.Optimizer):
             for shape in dict.fromkeys(p.shape for p in matrices):
                 places = [i for i, p in enumerate(matrices) if p.shape == shape]
                 rows, columns = shape[0] // group["parts"], shape[1:].numel()
-                stacked = torch.stack([ahead[i].bfloat16() for i in places])
+                stacked = torch.empty(len(places), *shape, dtype=torch.bfloat16, device=matrices[places[0]].device)
+                torch._foreach_copy_(list(stacked.unbind()), [ahead[i] for i in places])
                 turned = orthogonal(stacked.view(-1, rows, columns)).float()
                 turned *= -group["lr"] * max(1, rows / columns) ** 0.5
                 torch._foreach_add_([matrices[i] for i in places], list(turned.view(-1, *shape).unbind()))

@@ -4,16 +4,14 @@ A library's fused kernel cuts long sequences into tiles. A picture of 64 patches
 registers, so that nothing but queries, keys and values is read and nothing but the mix is written.
 """
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vitlab.model.gpu import kernel, takes
 from vitlab.model.positions import Turning
 
-TRITON = find_spec("triton") is not None  # it comes with torch where there may be a GPU
 MOST = 128  # tokens that one program keeps
 HEADS = (16, 32, 64, 128)  # widths of a head
 EPSILON = torch.finfo(torch.float32).eps  # of the norm, as torch takes it
@@ -21,9 +19,7 @@ EPSILON = torch.finfo(torch.float32).eps  # of the norm, as torch takes it
 
 def fits(qkv: Tensor, heads: int) -> bool:
     """Whether `attend` can take these."""
-    if not qkv.is_cuda or qkv.dtype not in (torch.bfloat16, torch.float16) or not TRITON:
-        return False
-    return 2 <= qkv.shape[1] <= MOST and qkv.shape[2] // (3 * heads) in HEADS
+    return takes(qkv) and 2 <= qkv.shape[1] <= MOST and qkv.shape[2] // (3 * heads) in HEADS
 
 
 def attend(qkv: Tensor, heads: int, scale: float, norm: bool, turning: Turning | None) -> Tensor:
@@ -58,17 +54,19 @@ def launch(
     norm: bool,
 ) -> None:  # fmt: skip
     """Run a kernel, one program for each head of each picture."""
-    kernel = getattr(import_module("vitlab.model.kernels"), name)  # only now: it needs Triton
     batch, count, features = qkv.shape
     if not batch:
         return
     half = features // (6 * heads)
     rows = max(16, 1 << (count - 1).bit_length())
     apart = 0 if cosine is None or cosine.dim() == 2 else count * half  # one table for all, or one for each picture
+    options = {"num_warps": 4 if rows <= 64 else 8}
+    if name == "attention_unmix" and rows <= 64 and half <= 32:
+        options["maxnreg"] = 128  # four programs at once on a processor, rather than three
     turn, tables = cosine is not None, [qkv if table is None else table for table in (cosine, sine)]
-    kernel[(batch * heads,)](
+    kernel("kernels", name)[(batch * heads,)](
         qkv, *tables, *others, count, heads, scale, EPSILON, apart,
-        NORM=norm, TURN=turn, ROWS=rows, HALF=half, COLUMNS=max(16, half), num_warps=4 if rows <= 64 else 8,
+        NORM=norm, TURN=turn, ROWS=rows, HALF=half, COLUMNS=max(16, half), **options,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitlab.errors import BadInput
+from vitlab.model.gelu import normed_gelu
 from vitlab.model.layout import Grid, Shape, divide
 
 
@@ -147,7 +148,7 @@ class StemTokenizer(Tokenizer):
         self.embed = nn.Conv2d(settings.channels, width, kernel_size=settings.patch, stride=settings.patch)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        return embed_patches(F.gelu(self.norm(self.see(pictures))), self.embed)
+        return embed_patches(normed_gelu(self.see(pictures), self.norm), self.embed)
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,8 @@ class HalvingTokenizer(Tokenizer):
 
     def forward(self, pictures: Tensor) -> Tensor:
         seen = self.see(pictures)
+        if seen.is_cuda:  # there convolutions read the features of a pixel, and so do the norms between them
+            seen = seen.contiguous(memory_format=torch.channels_last)
         for again, halve in zip(self.again, self.halve, strict=True):
             assert isinstance(again, nn.ModuleList)
             for look in again:
@@ -205,7 +208,7 @@ class Seen(nn.Module):
         self.convolve = nn.Conv2d(features, wanted, kernel_size=3, stride=stride, padding=1)
 
     def forward(self, seen: Tensor) -> Tensor:
-        return self.convolve(F.gelu(self.norm(seen)))
+        return self.convolve(normed_gelu(seen, self.norm))
 
 
 @dataclass(frozen=True)
