@@ -12,11 +12,12 @@ import torch
 from conftest import QUICK
 from test_report import Page, check_page, decode, example, shape
 
-from vitlab import train
+from vitlab import recipe, train
 from vitlab.data.prepared import Normalise, unit
 from vitlab.engine.run import Run
 from vitlab.lab import load_data, report
 from vitlab.look import features
+from vitlab.model import Shape
 from vitlab.objectives import Dino, Mae
 from vitlab.report import history, render, unlabelled, unlabelled_section
 from vitlab.report.content import Neighbour, Neighbours, Restored, Unlabelled
@@ -206,6 +207,15 @@ def test_the_neighbours_are_the_nearest(learned: dict[str, Run], kind: str) -> N
     assert np.allclose(near, np.take_along_axis(cosines, order, axis=1), atol=1e-6)  # the same, but for ties
     assert all(int(name.split(",")[0]) == int(data.train.labels[int(index)]) for index, name in said)
     assert data.test.labels[asked].tolist() == list(range(6))
+
+
+@pytest.mark.parametrize(("name", "count"), [("digits-dino", 10_000), ("cifar10-dino", 2_000), ("cifar10-best", 1_000)])
+def test_a_costly_network_seeks_neighbours_among_fewer_without_a_gpu(name: str, count: int) -> None:
+    """EFFORT over the operations of a picture (1.0 GFLOP for cifar10-dino), within bounds."""
+    channels, side = (1, 28) if name == "digits-dino" else (3, 32)
+    network = recipe(name).model.build(Shape(channels, side, side), 10)
+    assert unlabelled.searched(network, CPU) == pytest.approx(count, rel=0.1)
+    assert unlabelled.searched(network, torch.device("cuda")) == 10_000
 
 
 def test_without_its_decoder_nothing_is_restored(learned: dict[str, Run], tmp_path: Path, monkeypatch: Any) -> None:

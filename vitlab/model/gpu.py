@@ -1,13 +1,29 @@
 """Our own kernels: where they run, and how they are found."""
 
+import os
+import shutil
+import sysconfig
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-TRITON = find_spec("triton") is not None  # it comes with torch where there may be a GPU
+
+def builds() -> bool:
+    """Whether Triton is here with what it needs: it has a C compiler build what starts a kernel, by Python's headers.
+
+    It comes with torch where there may be a GPU; a small container often has neither of the two.
+    """
+    scheme = sysconfig.get_default_scheme()
+    folders = sysconfig.get_paths("posix_prefix" if scheme == "posix_local" else scheme)  # where Debian keeps headers
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    return bool(find_spec("triton") and compiler) and Path(folders["include"], "Python.h").exists()
+
+
+TRITON = builds()
 
 
 def takes(x: Tensor) -> bool:

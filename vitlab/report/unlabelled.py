@@ -7,6 +7,7 @@ from torch import Tensor
 from vitlab.data.dataset import Part, all_over
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.data.rows import Pictures
+from vitlab.engine.cost import flops
 from vitlab.engine.probe import Reader
 from vitlab.engine.run import Run, load_weights
 from vitlab.engine.storage import read_tensors
@@ -18,7 +19,8 @@ from vitlab.report.content import Neighbour, Neighbours, Restored, Unlabelled
 
 RESTORED, ASKED, NEAR = 8, 6, 6
 POINTS = 1_000  # of the map: about two seconds
-SEARCHED = 10_000  # training pictures, so that a report stays a matter of seconds
+SEARCHED = 1_000, 10_000  # training pictures, at least and at most
+EFFORT = 2e12  # operations on them where there is no GPU, so that a report stays a matter of seconds
 GREY = 0.5  # a hidden patch
 
 
@@ -30,7 +32,7 @@ def gather(run: Run, prepared: Prepared, network: Network, device: torch.device)
     read = Reader(network, Normalise(prepared.card, device), bfloat16=False, at_once=experiment.testing.at_once)
     tested = len(prepared.test) > 0
     part = prepared.test if tested else prepared.validation
-    known, mapped = all_over(len(prepared.train), SEARCHED), all_over(len(part), POINTS)
+    known, mapped = all_over(len(prepared.train), searched(network, device)), all_over(len(part), POINTS)
     patches, restored = restore(run, prepared, part, device)
     return Unlabelled(
         aim=aim(experiment.objective),
@@ -45,6 +47,12 @@ def gather(run: Run, prepared: Prepared, network: Network, device: torch.device)
         indices=mapped.numpy(),
         labels=part.labels[mapped].numpy(),
     )
+
+
+def searched(network: Network, device: torch.device) -> int:
+    """Among how many training pictures neighbours are sought."""
+    least, most = SEARCHED
+    return most if device.type != "cpu" else int(min(max(EFFORT / flops(network), least), most))
 
 
 def aim(objective: Objective) -> str:
