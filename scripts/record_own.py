@@ -36,7 +36,15 @@ class Trial:
 PLAIN = ("tokens=conv-patches", "patch=4")
 TRIALS = {
     "cifar10": Trial(
-        Cifar10(), 300, {CHOSEN: (), "plain patches": PLAIN, "mirrored and shifted alone": ("trivial=no",)}
+        Cifar10(),
+        300,
+        {
+            CHOSEN: (),
+            "plain patches": PLAIN,
+            "mirrored and shifted alone": ("trivial=no",),
+            "cutmix too": ("cutmix=1", "mixed=0.5"),
+            "a stem of 32 channels": ("tokens.channels=32",),
+        },
     ),
     "fashion-mnist": Trial(
         FashionMnist(),

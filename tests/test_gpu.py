@@ -24,7 +24,7 @@ from vitlab.look import inside
 from vitlab.model import fused
 from vitlab.model.attention import Attention, Softmax
 from vitlab.model.blocks import Block
-from vitlab.model.gelu import gelu, normed_gelu
+from vitlab.model.gelu import gelu, gelu_of, normed_gelu
 from vitlab.model.layout import Grid, Layout
 from vitlab.model.positions import Rotary
 from vitlab.model.tokens import HalvingStem
@@ -124,6 +124,25 @@ def test_gelu_is_torchs_in_double_precision(shape, compiled):
     assert y.dtype == given.dtype == torch.bfloat16
     torch.testing.assert_close(y.double(), expected.detach(), rtol=4e-3, atol=1e-6)
     torch.testing.assert_close(given.double(), wanted, rtol=4e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("shape", [(7, 65, 96), (130, 8), (0, 16)], ids=str)
+def test_gelu_behind_a_bias_is_torchs(shape, compiled):
+    """Outputs and gradients against float32; tolerance: bfloat16's 8 bits in a product and in what comes of it."""
+    torch.manual_seed(0)
+    layer = nn.Linear(shape[-1], 200).cuda()
+    x = torch.randn(shape, device="cuda", requires_grad=True)
+    wanted = [x, *layer.parameters()]
+    call = torch.compile(gelu_of, dynamic=False) if compiled else gelu_of
+    with torch.autocast("cuda", torch.bfloat16):
+        y = call(layer, x)
+    assert y.dtype == torch.bfloat16
+    asked = torch.randn_like(y)
+    found = torch.autograd.grad(y, wanted, asked)
+    expected = F.gelu(layer(x))
+    for one, other in zip([y, *found], [expected, *torch.autograd.grad(expected, wanted, asked.float())], strict=True):
+        assert not one.numel() or relative(one.float(), other) < 0.02
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])

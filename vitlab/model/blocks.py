@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitlab.errors import BadInput
 from vitlab.model.attention import Attention, RmsNorm, keep
-from vitlab.model.gelu import gelu
+from vitlab.model.gelu import gelu_of
 from vitlab.model.layout import Layout
 from vitlab.model.positions import Turning
 
@@ -122,24 +122,35 @@ class Mlp(nn.Module):
                 "shift cuts the width into 4 equal groups or more, one for each neighbour, "
                 f"and {settings.shift} are none of a width of {width}"
             )
-        self.gated = settings.activation == "swiglu"
-        if self.gated:
+        gated = settings.activation == "swiglu"
+        if gated:
             hidden = max(round(hidden * 2 / 3 / 8) * 8, 8)  # three matrices of ⅔ the size weigh as much as two
-        activations: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu, "relu": F.relu, "swiglu": F.silu}
-        self.activate = activations[settings.activation]
-        self.enter = nn.Linear(width, 2 * hidden if self.gated else hidden, bias=not settings.lean)
+        self.activated = ACTIVATIONS[settings.activation]
+        self.enter = nn.Linear(width, 2 * hidden if gated else hidden, bias=not settings.lean)
         self.shift = Shift(settings.shift, layout) if settings.shift else None
         self.leave = nn.Linear(hidden, width, bias=not settings.lean)
         self.dropout = nn.Dropout(settings.hidden_dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        features = self.enter(tokens if self.shift is None else self.shift(tokens))
-        if self.gated:
-            gate, features = features.chunk(2, dim=-1)
-            features = self.activate(gate) * features
-        else:
-            features = self.activate(features)
+        features = self.activated(self.enter, tokens if self.shift is None else self.shift(tokens))
         return self.leave(self.dropout(features))
+
+
+def relu_of(layer: nn.Module, x: Tensor) -> Tensor:
+    return F.relu(layer(x))
+
+
+def gated_silu_of(layer: nn.Module, x: Tensor) -> Tensor:
+    """silu(W₁·x) ⊙ W₃·x, both matrices in one layer."""
+    gate, features = layer(x).chunk(2, dim=-1)
+    return F.silu(gate) * features
+
+
+ACTIVATIONS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
+    "gelu": gelu_of,
+    "relu": relu_of,
+    "swiglu": gated_silu_of,
+}
 
 
 class Shift(nn.Module):

@@ -1,6 +1,7 @@
-"""Triton kernels of GELU, alone and behind a norm over a whole picture: each number is read and written once.
+"""Triton kernels of GELU, alone, behind a bias and behind a norm over a whole picture.
 
-Imported only where there is a GPU. b pictures of p pixels with c features each, one after another in memory.
+Imported only where there is a GPU. Whatever lies in memory is read once and written once; a picture's pixels lie one
+after another, and the features of a pixel.
 """
 
 import triton
@@ -45,6 +46,31 @@ def gelu_back(asked, x, given, count, BLOCK: tl.constexpr):
     slope = slope_of(tl.load(x + places, mask=places < count).to(tl.float32))
     found = tl.load(asked + places, mask=places < count).to(tl.float32) * slope
     tl.store(given + places, found.to(given.dtype.element_ty), mask=places < count)
+
+
+@triton.jit
+def bias_gelu_there(
+    x, bias, y, count, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    """y = GELU(x + v), for `count` rows of WIDTH features."""
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    v = tl.load(bias + columns, mask=columns < WIDTH, other=0.0).to(tl.float32)[None, :]
+    store(y, gelu_of(load(x, rows, columns, count, WIDTH, WIDTH) + v), rows, columns, count, WIDTH, WIDTH)
+
+
+@triton.jit
+def bias_gelu_back(
+    asked, x, bias, given, bias_given, count, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    """Its gradient for x, and each tile's share of that for v, which would take a pass of its own."""
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    v = tl.load(bias + columns, mask=columns < WIDTH, other=0.0).to(tl.float32)[None, :]
+    slope = slope_of(load(x, rows, columns, count, WIDTH, WIDTH) + v)
+    found = load(asked, rows, columns, count, WIDTH, WIDTH) * slope
+    store(given, found, rows, columns, count, WIDTH, WIDTH)
+    tl.store(bias_given + tl.program_id(0) * WIDTH + columns, tl.sum(found, 0), mask=columns < WIDTH)
 
 
 @triton.jit

@@ -26,9 +26,18 @@ def builds() -> bool:
 TRITON = builds()
 
 
+HALVES = (torch.bfloat16, torch.float16)
+
+
 def takes(x: Tensor) -> bool:
     """Whether our kernels are for this: 16 bits, on a GPU; everything else goes torch's way."""
-    return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and TRITON
+    return x.is_cuda and x.dtype in HALVES and TRITON
+
+
+def multiplies(x: Tensor) -> bool:
+    """Whether they are for a product of this by a matrix, which autocast makes one of 16 bits."""
+    cast = x.is_cuda and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") in HALVES
+    return takes(x) or (cast and TRITON)
 
 
 def kernel(module: str, name: str) -> Any:
