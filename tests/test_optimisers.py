@@ -190,6 +190,14 @@ def test_muons_first_step_is_nearly_orthogonal() -> None:
     assert (update * gradient).sum() > 0, "downhill"
 
 
+def test_muon_leaves_alone_what_has_no_gradient() -> None:
+    network = build(small_vit())
+    before = [parameter.clone() for parameter in network.parameters()]
+    for optimiser in Muon().build(network):
+        optimiser.step()
+    assert all(torch.equal(one, other) for one, other in zip(network.parameters(), before, strict=True))
+
+
 def test_muon_refuses_a_model_without_blocks() -> None:
     with pytest.raises(BadInput, match=r"muon.*blocks.*depth and tuning none learns.*adamw") as caught:
         Muon().build(build(small_vit(depth=0)))

@@ -31,6 +31,8 @@ class Orthogonal(torch.optim.Optimizer):
         assert closure is None
         for group in self.param_groups:
             matrices = [p for p in group["params"] if p.grad is not None]
+            if not matrices:
+                continue
             gradients = [p.grad for p in matrices]
             memories = [self.memory(p) for p in matrices]
             torch._foreach_lerp_(memories, gradients, 1 - MOMENTUM)
