@@ -7,7 +7,10 @@ LOCKED := $(PIP) --only-binary :all: --require-hashes --requirement
 # PyTorch's build for CPUs, where pip has it at hand (in a folder named by PIP_FIND_LINKS), spares gigabytes.
 CPU := $(LOCKED) requirements/cpu.txt --no-index >/dev/null 2>&1 || true
 # torch's build for GPUs, which PyPI has for Linux, needs NVIDIA's libraries; that for CPUs does not.
-CUDA := if $(BIN)/pip show torch | grep --quiet cuda-toolkit; then $(LOCKED) requirements/cuda.txt; fi
+FOR_GPUS := $(BIN)/pip show torch | grep --quiet cuda-toolkit
+CUDA := if $(FOR_GPUS); then $(LOCKED) requirements/cuda.txt; fi
+# By Triton's interpreter the tests run our kernels without a GPU; torch's build for GPUs has brought a Triton of its own.
+TRITON := $(FOR_GPUS) || $(LOCKED) requirements/triton.txt
 OWN := $(PIP) --no-build-isolation --editable .
 RUNS ?= runs
 SETTINGS ?=
@@ -47,11 +50,13 @@ types:
 offline: .venv/dev
 	$(BIN)/python scripts/offline.py $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-# Known holes in what is installed, as PyPI knows them; a package that it knows nothing of is a failure.
+# Known holes in what is installed, as PyPI knows them; a package that it knows nothing of is a failure, and so is one in
+# two versions, as Triton is with and without a GPU.
 audit: .venv/python
 	$(PYTHON) -m venv .venv/audit
 	.venv/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
 	.venv/audit/bin/pip-audit --strict --disable-pip --no-deps -r requirements/dev.txt -r requirements/cuda.txt
+	.venv/audit/bin/pip-audit --strict --disable-pip --no-deps -r requirements/triton.txt
 
 bench: .venv/dev
 	$(BIN)/vitlab bench
@@ -82,6 +87,7 @@ LISTS := pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 	$(CPU)
 	$(LOCKED) requirements/dev.txt
 	$(CUDA)
+	$(TRITON)
 	$(OWN)
 	touch .venv/core .venv/page $@
 

@@ -24,6 +24,9 @@ from packaging.version import Version
 ROOT = Path(__file__).parent.parent
 # PyTorch's build for machines without a GPU is not on PyPI: this is the one for Linux that the tests run with.
 CPU_BUILD = "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b"
+# By its interpreter the tests run our kernels where there is no GPU; the version is that of the machines that have one.
+# torch's build for GPUs brings another, so that constraints.txt, which holds beside either build, has none.
+TRITON, WHERE = Version("3.6.0"), 'platform_system == "Linux"'
 ALONE = ["timm", "torchvision", "lightly", "transformers", "vit-pytorch"]  # references of the tests, as in the Makefile
 LISTS = {"run": [], "page": ["page"], "dev": ["dev", "study", "bench", "export", "page"]}
 
@@ -43,6 +46,7 @@ def main() -> None:
         write(name, found)
     write("cuda", {name: version for name, version in closure(["torch"], versions).items() if name not in versions})
     keep("cpu", [entry("torch", versions["torch"], [CPU_BUILD])])
+    write("triton", {"triton": TRITON}, only=WHERE)
 
 
 def graphics(name: str) -> bool:
@@ -118,17 +122,19 @@ def suits(tag: Tag) -> bool:
     return bool(python and place)
 
 
-def write(name: str, found: dict[str, Version]) -> None:
+def write(name: str, found: dict[str, Version], only: str = "") -> None:
+    """A list of packages, all of them installed where the marker `only` says."""
     lines = []
     for package, version in sorted(found.items()):
         digests = sorted(digest for file, (_, digest) in of_version(package, version).items() if usable(file))
         assert digests, f"{package} {version} has no wheel"
-        lines.append(entry(package, version, digests))
+        lines.append(entry(package, version, digests, only))
     keep(name, lines)
 
 
-def entry(package: str, version: Version, digests: list[str]) -> str:
-    return " \\\n".join([f"{package}=={version}", *(f"    --hash=sha256:{each}" for each in digests)])
+def entry(package: str, version: Version, digests: list[str], only: str = "") -> str:
+    wanted = f"{package}=={version}" + (f" ; {only}" if only else "")
+    return " \\\n".join([wanted, *(f"    --hash=sha256:{each}" for each in digests)])
 
 
 def keep(name: str, entries: list[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LISTS = sorted(path.stem for path in (ROOT / "requirements").glob("*.txt"))
-ENTRY = re.compile(r"([a-z0-9-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
+ENTRY = re.compile(r"([a-z0-9-]+)==(\S+)(?: ; (.+?))?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
 
 
 def packages(name: str) -> dict[str, str]:
@@ -15,7 +15,7 @@ def packages(name: str) -> dict[str, str]:
     head, _, text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").partition("\n")
     assert head.startswith("# ")
     assert not ENTRY.sub("", text)
-    return {package: version for package, version, _ in ENTRY.findall(text)}
+    return {package: version for package, version, *_ in ENTRY.findall(text)}
 
 
 def pinned() -> dict[str, str]:
@@ -37,9 +37,18 @@ def test_every_version_is_that_of_the_constraints(name: str) -> None:
     assert found
     known = {package: version for package, version in found.items() if package in pinned()}
     assert known.items() <= pinned().items()
-    assert (found == known) == (name != "cuda"), "NVIDIA's libraries follow from torch's version"
+    assert (found == known) == (name not in {"cuda", "triton"}), "NVIDIA's libraries follow from torch's version"
 
 
 def test_each_list_holds_the_smaller_one() -> None:
     assert packages("cpu").items() <= packages("run").items() <= packages("page").items() <= packages("dev").items()
     assert packages("dev") == pinned()
+
+
+def test_triton_is_installed_once_where_there_is_one() -> None:
+    """By torch's build for GPUs or else by a list of its own, for Linux alone; a user without a GPU has none."""
+    assert [name for name in LISTS if "triton" in packages(name)] == ["cuda", "triton"]
+    text = (ROOT / "requirements" / "triton.txt").read_text(encoding="utf-8")
+    assert [(name, where) for name, _, where, _ in ENTRY.findall(text)] == [("triton", 'platform_system == "Linux"')]
+    made = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "TRITON := $(FOR_GPUS) || $(LOCKED) requirements/triton.txt" in made

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from vitlab.engine.modes import in_evaluation
 from vitlab.model import Network
@@ -22,12 +21,14 @@ class Counter(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
+        from torch.utils.flop_counter import flop_registry  # noqa: PLC0415 (it imports Triton, where there is one)
+
         super().__init__()
-        self.total = 0
+        self.formulas, self.total = flop_registry, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         words = kwargs or {}
-        formula = flop_registry.get(func._overloadpacket)
+        formula = self.formulas.get(func._overloadpacket)
         if formula is None:
             with self:
                 found = func.decompose(*args, **words)  # where it is made of others, which are counted
