@@ -64,6 +64,8 @@ ATTENTION = [
 ]
 # A program takes 2,048 numbers: less than that, exactly that, and two and a half times.
 PLAIN = [Gelu((3, 5, 7)), Gelu((2, 1024)), Gelu((5000,)), Gelu((5000,), "bfloat16")]
+# Behind a bias a program takes 64 rows of 64 features: less than that, exactly that, and more.
+BIASED = [Gelu((1, 8)), Gelu((64, 64)), Gelu((3, 65, 96)), Gelu((130, 200)), Gelu((130, 200), "bfloat16")]
 # A program takes 8,192 numbers at once: a pixel's features, filled up to a power of two, times as many pixels.
 NORMED = [
     Gelu((1, 3, 4, 4)), Gelu((2, 48, 7, 5)), Gelu((3, 64, 12, 12)), Gelu((2, 16, 32, 32)), Gelu((2, 512, 3, 6)),
@@ -76,15 +78,15 @@ def main() -> None:
     interpret()
     widen()
     make_room()
-    kinds = ((ATTENTION, attention), (PLAIN, plain), (NORMED, normed))
-    print(json.dumps({str(case): errors(case) for cases, errors in kinds for case in cases}))
+    kinds = ((ATTENTION, attention), (PLAIN, plain), (BIASED, biased), (NORMED, normed))
+    print(json.dumps({f"{errors.__name__} {case}": errors(case) for cases, errors in kinds for case in cases}))
 
 
 def interpret() -> None:
     """The operators of a GPU on a CPU, too: the same functions, which launch what Triton interprets."""
     for operator in (
-        fused.attention, fused.attention_backward, gelu.plain, gelu.plain_backward, gelu.behind_norm,
-        gelu.behind_norm_backward,
+        fused.attention, fused.attention_backward, gelu.plain, gelu.plain_backward, gelu.behind_bias,
+        gelu.behind_bias_backward, gelu.behind_norm, gelu.behind_norm_backward,
     ):  # fmt: skip
         torch.library.impl(operator._qualname, "cpu", operator._init_fn)
 
@@ -147,6 +149,17 @@ def plain(case: Gelu) -> Errors:
     given = torch.autograd.grad(found, x, asked)
     wanted = torch.autograd.grad(expected, precise, asked.double())
     return compared(("y", "x"), (found, *given), (expected, *wanted))
+
+
+def biased(case: Gelu) -> Errors:
+    torch.manual_seed(0)
+    x, bias = drawn(case.shape, case.dtype, spread=2), drawn(case.shape[-1:], "float32")
+    precise = [each.detach().double().requires_grad_() for each in (x, bias)]
+    found, expected = gelu.behind_bias(x, bias), F.gelu(precise[0] + precise[1])
+    asked = torch.randn_like(x)
+    given = torch.autograd.grad(found, (x, bias), asked)
+    wanted = torch.autograd.grad(expected, precise, asked.double())
+    return compared(("y", "x", "bias"), (found, *given), (expected, *wanted))
 
 
 def normed(case: Gelu) -> Errors:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import interpreted
 import pytest
-from interpreted import ATTENTION, NORMED, PLAIN, Attention, Errors, Gelu
+from interpreted import ATTENTION, BIASED, NORMED, PLAIN, Attention, Errors, Gelu
+
+from vitlab.model import gpu
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed: macOS has none")
 
@@ -41,20 +43,39 @@ def within(found: Errors, case: Attention | Gelu, cuts: int) -> None:
 @pytest.mark.parametrize("case", ATTENTION, ids=str)
 def test_attention_is_torchs_in_double_precision(errors, case):
     """In 16 bits queries and keys are cut, weights or their slopes, and what is given."""
-    within(errors[str(case)], case, cuts=4)
+    within(errors[f"attention {case}"], case, cuts=4)
 
 
 @pytest.mark.parametrize("case", PLAIN, ids=str)
 def test_gelu_is_torchs_in_double_precision(errors, case):
-    within(errors[str(case)], case, cuts=1)
+    within(errors[f"plain {case}"], case, cuts=1)
+
+
+@pytest.mark.parametrize("case", BIASED, ids=str)
+def test_gelu_behind_a_bias_is_torchs_in_double_precision(errors, case):
+    within(errors[f"biased {case}"], case, cuts=1)
 
 
 @pytest.mark.parametrize("case", NORMED, ids=str)
 def test_a_norm_with_gelu_is_torchs_in_double_precision(errors, case):
     """In 16 bits a gradient is cut where it is kept between two passes, and once more at the end."""
-    within(errors[str(case)], case, cuts=2)
+    within(errors[f"normed {case}"], case, cuts=2)
 
 
 def test_vitlab_starts_without_triton():
     """It is half a gigabyte, and nothing but a kernel or the compiler needs it."""
     assert python("-c", "import sys, vitlab.cli; print('triton' in sys.modules)") == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("compiler", "headers", "builds"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_kernels_are_left_out_where_triton_cannot_build_what_starts_them(
+    monkeypatch, tmp_path, compiler, headers, builds
+):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: "/usr/bin/gcc" if compiler and name == "gcc" else None)
+    monkeypatch.setattr(gpu.sysconfig, "get_paths", lambda scheme: {"include": str(tmp_path)})
+    if headers:
+        (tmp_path / "Python.h").touch()
+    assert gpu.builds() == builds

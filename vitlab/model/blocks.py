@@ -166,7 +166,7 @@ class Shift(nn.Module):
             kept = torch.cat([inside[order], torch.ones_like(stay, dtype=torch.bool)]).mT.unsqueeze(-1)
             self.register_buffer(f"inside{name}", kept.contiguous(), persistent=False)
         self.groups = groups
-        self.layout, self.tokens = layout, layout.tokens
+        self.extra, self.grids, self.tokens = layout.extra, layout.grids, layout.tokens
         self.smaller: Shift | None = None  # for pictures of fewer patches, where there are such
 
     def allow(self, layout: Layout) -> None:
@@ -184,12 +184,9 @@ class Shift(nn.Module):
 
     def by_slices(self, tokens: Tensor) -> Tensor:
         """The same by the sides of the grids, which a GPU reads faster; a graph for pictures of any size has none."""
-        grids = self.layout.grids
-        extra, *parts = tokens.split([self.layout.extra, *(grid.tokens for grid in grids)], dim=1)
-        moved = [
-            step(part.unflatten(1, (g.rows, g.columns)), self.groups) for part, g in zip(parts, grids, strict=True)
-        ]
-        return torch.cat([extra, *(part.flatten(1, 2) for part in moved)], dim=1)
+        extra, *parts = tokens.split([self.extra, *(grid.tokens for grid in self.grids)], dim=1)
+        laid = [part.unflatten(1, (grid.rows, grid.columns)) for part, grid in zip(parts, self.grids, strict=True)]
+        return torch.cat([extra, *(step(patches, self.groups).flatten(1, 2) for patches in laid)], dim=1)
 
 
 def step(patches: Tensor, groups: int) -> Tensor:
