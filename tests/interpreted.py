@@ -5,15 +5,21 @@ A program of its own: Triton decides once, when it is imported, whether its kern
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitlab.model import fused, gelu
-from vitlab.model.positions import Turn
+from vitlab.model import Shape, ViT, fused, gelu, gpu
+from vitlab.model.attention import Softmax
+from vitlab.model.blocks import Block
+from vitlab.model.positions import Rotary, Turn
+from vitlab.model.tokens import ConvStem, HalvingStem, Tokens
 
 Errors = dict[str, float]
 MARGIN = 1 << 15  # numbers before and after each tensor, more than a tile goes beyond an edge
@@ -47,6 +53,24 @@ class Gelu(NamedTuple):
         return f"{' x '.join(map(str, self.shape))}, {self.dtype}"
 
 
+class Whole(NamedTuple):
+    """A model with a class token, whose every part goes by our kernels: with biases, or lean."""
+
+    tokens: Tokens
+    lean: bool
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        return f"{self.tokens.kind}, {'lean' if self.lean else 'with biases'}"
+
+    def settings(self) -> ViT:
+        attention = Softmax(heads=2, bias=not self.lean, qk_norm=self.lean, lean=self.lean)
+        block = Block(lean=self.lean, norm_kind="rms" if self.lean else "layer", shift=4)
+        return ViT(
+            width=32, depth=2, tokens=self.tokens, positions=Rotary(table=True), attention=attention, block=block
+        )
+
+
 # All kinds where a class token stands before a grid, 2^k + 1 tokens; and each kind somewhere else.
 KINDS = [*product((False, True), ("none", "one", "each"))]
 ATTENTION = [
@@ -71,6 +95,7 @@ NORMED = [
     Gelu((1, 3, 4, 4)), Gelu((2, 48, 7, 5)), Gelu((3, 64, 12, 12)), Gelu((2, 16, 32, 32)), Gelu((2, 512, 3, 6)),
     Gelu((2, 48, 20, 10), "bfloat16"),
 ]  # fmt: skip
+WHOLE = [Whole(HalvingStem(4, channels=8), lean=False), Whole(ConvStem(4, channels=8), lean=True)]
 
 
 def main() -> None:
@@ -78,7 +103,7 @@ def main() -> None:
     interpret()
     widen()
     make_room()
-    kinds = ((ATTENTION, attention), (PLAIN, plain), (BIASED, biased), (NORMED, normed))
+    kinds = ((ATTENTION, attention), (PLAIN, plain), (BIASED, biased), (NORMED, normed), (WHOLE, whole))
     print(json.dumps({f"{errors.__name__} {case}": errors(case) for cases, errors in kinds for case in cases}))
 
 
@@ -174,6 +199,39 @@ def normed(case: Gelu) -> Errors:
     given = torch.autograd.grad(found, (z, weight, bias), asked)
     wanted = torch.autograd.grad(expected, precise, asked.double())
     return compared(("y", "z", "weight", "bias"), (found, *given), (expected, *wanted))
+
+
+def whole(case: Whole) -> Errors:
+    """Logits and gradients of all weights, against those of the same model as torch works it out in float64."""
+    torch.manual_seed(0)
+    network, pictures = case.settings().build(Shape(3, 16, 16), 10), torch.randn(2, 3, 16, 16)
+    asked = torch.randn(2, 10)
+    with by_kernels() as launched:
+        found = network(pictures)
+        given = torch.autograd.grad(found, list(network.parameters()), asked)
+    activated = "gelu" if case.lean else "bias_gelu"
+    parts = product((activated, "norm_gelu"), ("there", "back"))
+    assert launched == {"attention_mix", "attention_unmix", *map("_".join, parts)}
+    expected = network.double()(pictures.double())
+    wanted = torch.autograd.grad(expected, list(network.parameters()), asked.double())
+    return compared(("logits", *dict(network.named_parameters())), (found, *given), (expected, *wanted))
+
+
+@contextmanager
+def by_kernels() -> Iterator[set[str]]:
+    """As if this were a GPU, and these numbers of 16 bits: which kernels are launched."""
+    launched: set[str] = set()
+
+    def kernel(module: str, name: str) -> Any:
+        launched.add(name)
+        return gpu.kernel(module, name)
+
+    with ExitStack() as changes:
+        for module in (fused, gelu):
+            changes.enter_context(patch.object(module, "kernel", kernel))
+            changes.enter_context(patch.object(module, "takes", lambda x: True))
+        changes.enter_context(patch.object(gelu, "multiplies", lambda x: True))
+        yield launched
 
 
 def drawn(shape: tuple[int, ...], dtype: str, spread: float = 1, middle: float = 0) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import interpreted
 import pytest
-from interpreted import ATTENTION, BIASED, NORMED, PLAIN, Attention, Errors, Gelu
+from interpreted import ATTENTION, BIASED, NORMED, PLAIN, WHOLE, Attention, Errors, Gelu
 
 from vitlab.model import gpu
 
@@ -60,6 +60,13 @@ def test_gelu_behind_a_bias_is_torchs_in_double_precision(errors, case):
 def test_a_norm_with_gelu_is_torchs_in_double_precision(errors, case):
     """In 16 bits a gradient is cut where it is kept between two passes, and once more at the end."""
     within(errors[f"normed {case}"], case, cuts=2)
+
+
+@pytest.mark.parametrize("case", WHOLE, ids=str)
+def test_a_whole_model_by_our_kernels_is_torchs_in_double_precision(errors, case):
+    """Logits, and the gradient of every weight; ten times the rounding of one part, as there are about ten in a row."""
+    found = errors[f"whole {case}"]
+    assert {name: error for name, error in found.items() if not error < 10 * ROUNDED} == {}
 
 
 def test_vitlab_starts_without_triton():
