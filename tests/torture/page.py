@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,8 +21,7 @@ STAY = 3 * PATIENCE  # seconds after which a slow client must be gone
 
 def trials(seed: int, folder: Path) -> Iterator[Outcome]:
     chance = random.Random(seed)
-    with served(folder / "server") as server:
-        slow = SlowClients()
+    with served(folder / "server") as server, closing(SlowClients()) as slow:
         held = Held(server, slow)
         kinds = [broken, strangers, outside, uploads, questions, crowd, slow.step, held.step]
         while True:
@@ -253,6 +253,10 @@ class SlowClients:
         if late:
             faults.append(f"{len(late)} slow clients are still there after {max(late):.0f} s")
         return Outcome("slow clients", len(opened), tuple(faults))
+
+    def close(self) -> None:
+        for _, _, client in self.there:
+            client.close()
 
     def gone(self, since: float, slowly: bytes, client: socket.socket) -> bool:
         """Send one more byte; whether the server has closed the connection."""
