@@ -1,19 +1,26 @@
 """Compare variants of a recipe on held-out pictures: python scripts/tune.py FILE [--minutes 8].
 
 FILE has a line `base | RECIPE [setting=value …]`, then one `NAME | [setting=value …]` a variant; they are trained one
-after another, and what each gets on the pictures held out is printed as it ends, as in results/tuning.
+after another, and what each gets on the pictures held out is printed as it ends, as in results/tuning. The test part is
+not read. Without labels it is neighbours and a linear probe that count, on the second half of the pictures held out;
+the first half chooses the probe's decay.
 """
 
 import argparse
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vitlab import Experiment, override, recipe
+from vitlab.data.prepared import Prepared
 from vitlab.engine.progress import Progress
 from vitlab.lab import find_device, load_data, train_in
+from vitlab.objectives import Supervised
 
 
 class Late(Exception):
@@ -33,11 +40,15 @@ class Clock(Progress):
             raise Late
 
     def __str__(self) -> str:
-        held_out = [
-            f"{line['validation_accuracy']:.2%}/{line['validation_loss']:.4f}@{line['epoch']}" for line in self.seen
-        ]
+        held_out = [f"{on_held_out(line)}@{line['epoch']}" for line in self.seen]
         last = self.seen[-1] if self.seen else {"loss": float("nan"), "images_per_second": 0}
         return f"{' '.join(held_out)} training loss {last['loss']:.3f} | {last['images_per_second']:,.0f} pictures/s"
+
+
+def on_held_out(line: Mapping[str, Any]) -> str:
+    if "knn_accuracy" in line:
+        return f"{line['knn_accuracy']:.2%}"
+    return f"{line['validation_accuracy']:.2%}/{line['validation_loss']:.4f}"
 
 
 def main() -> None:
@@ -53,18 +64,28 @@ def main() -> None:
     variants = read(text)
     data = load_data(next(iter(variants.values())), given.data).on(device)
     for name, experiment in variants.items():
-        clock, began = Clock(end), time.monotonic()
+        clock, began, labelled = Clock(end), time.monotonic(), isinstance(experiment.objective, Supervised)
         try:
             with tempfile.TemporaryDirectory() as folder:
-                run = train_in(Path(folder) / "run", experiment, data, device, progress=clock)
+                run = train_in(Path(folder) / "run", experiment, without_test(data, labelled), device, progress=clock)
                 took = run.result
         except Late:
             print(f"[{time.monotonic() - began:6.1f}] {name}: {clock}, not finished", flush=True)
             break
         seconds = f"{took['train_seconds']:.1f} s + compile {took['compile_seconds']:.0f}"
-        print(
-            f"[{time.monotonic() - began:6.1f}] {name}: {clock}, {seconds}, {took['parameters']:,} weights", flush=True
-        )
+        found = f"[{time.monotonic() - began:6.1f}] {name}: {clock}, {seconds}, {took['parameters']:,} weights"
+        if not labelled:
+            found += f", neighbours {took['knn_accuracy']:.2%}, probe {took['test_accuracy']:.2%}"
+        print(found, flush=True)
+
+
+def without_test(data: Prepared, labelled: bool) -> Prepared:
+    """The same pictures, with those held out, or their second half, in the place of the test part."""
+    if labelled:
+        return replace(data, test=data.validation)
+    places = torch.arange(len(data.validation))
+    first, second = (data.validation.pick(half) for half in places.tensor_split(2))
+    return replace(data, validation=first, test=second)
 
 
 def read(text: str) -> dict[str, Experiment]:
