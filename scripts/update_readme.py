@@ -5,6 +5,7 @@ from statistics import mean, stdev
 
 from vitlab.bench.page import learned_from_labels, read_records
 from vitlab.marks import filled
+from vitlab.pretrain.page import features
 from vitlab.recipes import reproductions
 from vitlab.reproduce.page import summary
 
@@ -24,16 +25,22 @@ def row(record: dict) -> str:
     )
 
 
-def table(folder: Path) -> str:
-    records = [record for record in read_records(folder) if learned_from_labels(record)]
+def table(records: list[dict]) -> str:
     head = "| recipe | data | weights | epochs | test accuracy | seeds | training | pictures/s | device | date |"
     return "\n".join([head, "|" + "---|" * 10, *map(row, records)]) + "\n"
 
 
 def updated(text: str) -> str:
     """The text with every table between its two marks made anew."""
-    reports = summary(reproductions(), ROOT / "results" / "reports", "docs/reports.md")
-    return filled(text, {"results": table(ROOT / "results" / "records"), "reports": reports})
+    labelled, unlabelled = [], []
+    for record in read_records(ROOT / "results" / "records"):
+        (labelled if learned_from_labels(record) else unlabelled).append(record)
+    made = {
+        "results": table(labelled),
+        "unlabelled": features(unlabelled, "results"),
+        "reports": summary(reproductions(), ROOT / "results" / "reports", "docs/reports.md"),
+    }
+    return filled(text, made)
 
 
 if __name__ == "__main__":

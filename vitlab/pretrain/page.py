@@ -1,0 +1,48 @@
+"""Tables of what was learned without labels, from the records of runs."""
+
+from collections.abc import Iterable, Mapping
+from statistics import mean, stdev
+from typing import Any
+
+from vitlab.bench.tables import table
+from vitlab.pretrain.labels import WAYS, worth
+
+FEATURES = [
+    "recipe", "data", "epochs", "linear probe", "neighbours", "of pixels", "seeds", "training", "device", "date"
+]  # fmt: skip
+LABELS = ["run", "pretraining", "labels", *WAYS.values(), "device", "date"]
+
+
+def features(records: Iterable[Mapping[str, Any]], results: str) -> str:
+    """How each recipe learned, on what, and what its features are worth; `results` is where their folder lies."""
+    rows = []
+    for record in records:
+        runs = record["runs"]
+        figures = [of_runs(runs, name) for name in ("test_accuracy", "knn_accuracy", "pixels_knn_accuracy")]
+        seconds = mean(run["train_seconds"] for run in runs)
+        learned = [record["config"]["data"]["source"]["kind"], str(runs[0]["epochs"]), *figures, str(len(runs))]
+        rows.append([link(record, f"{results}/records"), *learned, f"{seconds:.0f} s", *where(record)])
+    return table(FEATURES, rows, left=2, words=2)
+
+
+def of_runs(runs: Iterable[Mapping[str, Any]], name: str) -> str:
+    """The mean of a share over runs, and their deviation where they differ."""
+    found = [100 * run[name] for run in runs]
+    return f"{mean(found):.2f} %" + (f" ± {stdev(found):.2f}" if len(found) > 1 and stdev(found) else "")
+
+
+def labels(records: Iterable[Mapping[str, Any]], results: str) -> str:
+    """A line for each number of labels: what each way to use them came to."""
+    rows = []
+    for record in records:
+        before = f"{record['pretraining']['train_seconds']:.0f} s"
+        rows += [[link(record, f"{results}/labels"), before, *cells, *where(record)] for cells in worth(record)]
+    return table(LABELS, rows, left=1, words=2)
+
+
+def link(record: Mapping[str, Any], folder: str) -> str:
+    return f"[`{record['name']}`]({folder}/{record['name']}.json)"
+
+
+def where(record: Mapping[str, Any]) -> list[str]:
+    return [record["device"], record["date"][:10]]
