@@ -68,6 +68,7 @@ def say(capsys):
         (("data", "get"), "name a data set"),
         (("data", "get", "minst"), "did you mean 'mnist'"),
         (("settings", "digits", "width=x"), "width must be a whole number"),
+        (("labels", "x", "--shares", "0.1", "epochs=1"), "--shares cannot take 'epochs=1': settings come before"),
     ],
 )
 def test_bad_input_gets_one_line_and_leaves_nothing(say, tmp_path, monkeypatch, words, expected):

@@ -44,5 +44,7 @@ def one_line(framed: str) -> str:
     """The first paragraph of the parser's framed message, and its best guess at what was meant."""
     lines = [line.strip("│╭╮╰╯ ") for line in framed.splitlines()[1:]]
     paragraphs = [part.strip() for part in re.split(r"[─-]{4,}", " ".join(lines)) if part.strip()]
+    if swallowed := re.search(r"Error parsing (--[\w-]+):.*?'([\w.]+=[^']*)'", paragraphs[0]):
+        return f"{swallowed[1]} cannot take '{swallowed[2]}': settings come before the options"
     guess = re.search(r"Perhaps you meant: (--[\w-]+)", " ".join(paragraphs))
     return paragraphs[0] + (f"; did you mean '{guess[1]}'?" if guess else "")
