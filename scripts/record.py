@@ -2,6 +2,9 @@
 
 The record goes to results/records/RECIPE.json (or --name): name, command, device, date, versions, config, and one entry
 a seed with its log. It is written after every seed; seeds that it has already are not trained again.
+
+With --start FOLDER/NAME each seed is fine-tuned from the run FOLDER/NAME-SEED, as --keep FOLDER left it, and the record
+goes to results/finetuned: python scripts/record.py cifar10-dino objective=supervised --start kept/cifar10-dino.
 """
 
 import argparse
@@ -11,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab import Experiment, override, recipe
-from vitlab.engine.run import describe_environment
+from vitlab.engine.run import Run, describe_environment
 from vitlab.engine.storage import read_json, write_json
 from vitlab.lab import find_device, load_data, train_in
 from vitlab.settings import from_json, to_json
@@ -38,11 +41,14 @@ def main() -> None:
     parser.add_argument("--name")
     parser.add_argument("--data")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=Path("results/records"))
+    parser.add_argument("--out", type=Path, help="folder of the record")
     parser.add_argument("--keep", type=Path, help="folder to keep the runs in")
+    parser.add_argument("--start", type=Path, help="FOLDER/NAME of runs to start from, one for each seed")
     given = parser.parse_args()
+    given.out = given.out or Path("results/finetuned" if given.start else "results/records")
     name = given.name or given.recipe
     command = shlex.join(["python", "scripts/record.py", given.recipe, *given.settings]) + f" --seeds {given.seeds}"
+    command += f" --start {given.start.name}" if given.start else ""
     experiment, device = override(recipe(given.recipe), given.settings), find_device(given.device)
     path, config = given.out / f"{name}.json", to_json(experiment)
     kept = known(path, experiment)
@@ -50,10 +56,12 @@ def main() -> None:
     data = load_data(experiment, given.data).on(device)
     with tempfile.TemporaryDirectory() as folder:
         for seed in sorted(set(range(given.seeds)) - {run["seed"] for run in kept}):
-            run = train_in(
-                (given.keep or Path(folder)) / f"{name}-{seed}", override(experiment, [f"seed={seed}"]), data, device
-            )
+            start = Run(given.start.with_name(f"{given.start.name}-{seed}")) if given.start else None
+            where, own = (given.keep or Path(folder)) / f"{name}-{seed}", override(experiment, [f"seed={seed}"])
+            run = train_in(where, own, data, device, start=start)
             figures = {key: run.result[key] for key in KEPT if key in run.result}
+            if start:
+                figures["pretraining"] = {key: start.result[key] for key in KEPT if key in start.result}
             kept.append(figures | {"log": run.metrics()})
             print(figures, flush=True)
             around = describe_environment(device) | {"command": command}

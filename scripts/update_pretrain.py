@@ -16,6 +16,7 @@ def updated(text: str) -> str:
     unlabelled = [record for record in read_records(results / "records") if not learned_from_labels(record)]
     made = {
         "unlabelled": page.features(unlabelled, "../results"),
+        "finetuned": page.finetuned(read_records(results / "finetuned"), "../results"),
         "labels": page.labels(read_records(results / "labels"), "../results"),
     }
     return filled(text, made)

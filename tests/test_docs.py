@@ -1,7 +1,6 @@
 """What the documents say is true: every command runs, every example works, every figure has a record."""
 
 import contextlib
-import importlib.util
 import io
 import json
 import os
@@ -12,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import mean
-from types import ModuleType
 
 import apart
 import numpy as np
@@ -20,6 +18,7 @@ import pytest
 from conftest import QUICK
 from foreign_models import as_folder, hugging
 from PIL import Image
+from scripted import script
 from torch.distributed.run import get_args_parser
 
 from vitlab import Experiment, override, recipes
@@ -257,14 +256,6 @@ def test_the_readme_table_is_what_the_records_say():
 def test_the_page_about_reliability_is_what_the_record_says():
     text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
     assert script("update_reliability").updated(text) == text
-
-
-def script(name: str) -> ModuleType:
-    """A file of scripts/, as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
 
 
 @pytest.mark.parametrize("name", sorted(set(recipes.names()) - set(recipes.reproductions())))

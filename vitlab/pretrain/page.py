@@ -10,6 +10,9 @@ from vitlab.pretrain.labels import WAYS, worth
 FEATURES = [
     "recipe", "data", "epochs", "linear probe", "neighbours", "of pixels", "seeds", "training", "device", "date"
 ]  # fmt: skip
+FINETUNED = [
+    "run", "data", "fine-tuned", "probe before", "seeds", "pretraining", "fine-tuning", "epochs", "device", "date"
+]  # fmt: skip
 LABELS = ["run", "pretraining", "labels", *WAYS.values(), "device", "date"]
 
 
@@ -23,6 +26,18 @@ def features(records: Iterable[Mapping[str, Any]], results: str) -> str:
         learned = [record["config"]["data"]["source"]["kind"], str(runs[0]["epochs"]), *figures, str(len(runs))]
         rows.append([link(record, f"{results}/records"), *learned, f"{seconds:.0f} s", *where(record)])
     return table(FEATURES, rows, left=2, words=2)
+
+
+def finetuned(records: Iterable[Mapping[str, Any]], results: str) -> str:
+    """What each recipe came to with all labels, from the weights that it had learned without them."""
+    rows = []
+    for record in records:
+        runs, source = record["runs"], record["config"]["data"]["source"]["kind"]
+        before = [run["pretraining"] for run in runs]
+        took = [f"{mean(run['train_seconds'] for run in each):.0f} s" for each in (before, runs)]
+        figures = [of_runs(runs, "test_accuracy"), of_runs(before, "test_accuracy"), str(len(runs)), *took]
+        rows.append([link(record, f"{results}/finetuned"), source, *figures, str(runs[0]["epochs"]), *where(record)])
+    return table(FINETUNED, rows, left=2, words=2)
 
 
 def of_runs(runs: Iterable[Mapping[str, Any]], name: str) -> str:
