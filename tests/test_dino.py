@@ -140,7 +140,7 @@ def outputs_of(learner: Distillation, batch: tuple[Tensor, ...]) -> tuple[Tensor
         said.append(learner.head(learner.network.features(view), moves))
         told.append(learner.teacher_head(learner.teacher.features(view), moves))
     for view, inside in zip(small.split(count), cells.split(count), strict=True) if len(small) else ():
-        said.append(learner.head(learner.network.features(view, learner.places(inside)), moves))
+        said.append(learner.head(learner.network.features(view, learner.windows.places(inside)), moves))
     return torch.stack(said).double(), torch.stack(told).double()
 
 

@@ -30,8 +30,8 @@ GRIDS = [
 @pytest.mark.parametrize(("tokens", "shape", "window", "sides"), GRIDS)
 def test_a_window_is_a_rectangle_of_cells_and_lies_everywhere(tokens, shape, window, sides) -> None:
     learner = learner_of(small_vit(tokens=tokens), shape, window=window)
-    grid, (tall, wide) = learner.cells.grid, sides
-    cells = learner.windows(3_000, generator_of(0))
+    grid, (tall, wide) = learner.windows.cells.grid, sides
+    cells = learner.windows.draw(3_000, generator_of(0))
     assert cells.shape == (3_000, tall * wide)
     rows, columns = np.divmod(cells.numpy(), grid.columns)
     top, left = rows[:, 0], columns[:, 0]
@@ -119,7 +119,7 @@ def test_a_small_view_is_as_large_as_its_window_and_no_view_is_like_another(toke
     pictures = torch.rand(4, shape.channels, shape.height, shape.width, generator=generator_of(0)) + 1
     large, small_views, cells, _ = learner.batch(pictures, torch.zeros(4), lambda given: given, chance_of(0))
     assert large.shape == (8, *pictures.shape[1:])
-    tall, wide = learner.cells.size
+    tall, wide = learner.windows.cells.size
     assert small_views.shape == (12, shape.channels, sides[0] * tall, sides[1] * wide)
     assert cells.shape == (12, sides[0] * sides[1])
     assert (small_views > 0.9).all(), "nothing but the picture"
@@ -142,12 +142,12 @@ def test_a_small_view_is_seen_as_if_it_lay_in_its_window_of_the_whole_picture(
     _, views, cells, _ = learner.batch(
         torch.rand(6, shape.channels, shape.height, shape.width), torch.zeros(6), lambda given: given, chance_of(0)
     )
-    (tall, wide), columns = learner.cells.size, learner.cells.grid.columns
+    (tall, wide), columns = learner.windows.cells.size, learner.windows.cells.grid.columns
     whole = torch.rand(6, shape.channels, shape.height, shape.width)
     for picture, view, (first, *_) in zip(whole, views, cells.tolist(), strict=True):
         top, left = first // columns * tall, first % columns * wide
         picture[:, top : top + view.shape[1], left : left + view.shape[2]] = view
-    places = learner.places(cells)
+    places = learner.windows.places(cells)
     with torch.no_grad():
         found, expected = (learner.teacher.features(seen, places) for seen in (views, whole))
         elsewhere = learner.teacher.features(views, places.flip(0))
@@ -166,7 +166,7 @@ def test_a_stem_sees_of_a_small_view_nothing_but_the_view() -> None:
     alone = small_vit(tokens=stem).tokens.build(Shape(3, 8, 12), 16)
     alone.load_state_dict(learner.network.tokens.state_dict())
     with torch.no_grad():
-        found, _ = learner.network.enter(views, learner.places(cells))
+        found, _ = learner.network.enter(views, learner.windows.places(cells))
         expected = alone(views) + learner.network.positions.table[cells + 1]
     torch.testing.assert_close(found[:, 1:], expected)
 
@@ -175,11 +175,11 @@ def test_a_stem_sees_of_a_small_view_nothing_but_the_view() -> None:
 def test_in_a_small_view_shift_takes_from_the_neighbours_that_the_view_has(tokens, shape, window, sides) -> None:
     model = small_vit(tokens=tokens, positions=NoPositions(), block=Block(shift=4), registers=1)
     learner = learner_of(model, shape, window=window, small_views=1)
-    (tall, wide), views, cells = learner.cells.size, *batch_of(learner)[1:3]
+    (tall, wide), views, cells = learner.windows.cells.size, *batch_of(learner)[1:3]
     alone = build(model, Shape(shape.channels, sides[0] * tall, sides[1] * wide))
     alone.load_state_dict(learner.network.state_dict())
     with torch.no_grad():
-        found, expected = learner.network.features(views, learner.places(cells)), alone.features(views)
+        found, expected = learner.network.features(views, learner.windows.places(cells)), alone.features(views)
         whole = learner.network.features(batch_of(learner)[0])
     torch.testing.assert_close(found, expected)
     assert whole.isfinite().all(), "and whole pictures as before"

@@ -1,9 +1,10 @@
-"""Parts of pictures that are shown or hidden: the cells of the coarsest grid, and the patches that lie in each."""
+"""Parts of pictures, shown or hidden: the cells of the coarsest grid, the patches in each, and windows of cells."""
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from vitlab.chance import uniform
 from vitlab.errors import BadInput
 from vitlab.model import Network, VisionTransformer
 from vitlab.model.attention import LinformerMixer, LocalityMixer
@@ -88,3 +89,35 @@ class Cells(nn.Module):
         """What `cut` was given."""
         (tall, wide), rows = self.size, self.grid.rows
         return rearrange(pixels, "b (r s) (p q c) -> b c (r p) (s q)", r=rows, p=tall, q=wide)
+
+
+class Windows(nn.Module):
+    """Pictures of fewer patches: these lie where a window of whole cells of a picture does, anywhere in it."""
+
+    def __init__(self, network: VisionTransformer, side: float):
+        """For this network; `side` is that of a window, in sides of the picture."""
+        super().__init__()
+        layout, shape = network.layout, network.shape
+        self.cells = Cells(layout, shape.height, shape.width)
+        grid = self.cells.grid
+        self.rows, self.columns = max(round(side * grid.rows), 1), max(round(side * grid.columns), 1)
+        self.size = self.rows * self.cells.size[0], self.columns * self.cells.size[1]  # in pixels
+        self.cells.check(network, self.rows * self.columns)
+        grids = [Grid(self.rows * g.rows // grid.rows, self.columns * g.columns // grid.columns) for g in layout.grids]
+        for part in list(network.modules()):
+            if isinstance(part, Shift):  # which is made for whole pictures
+                part.allow(Layout(layout.extra, tuple(grids)))
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """The cells (count, m) of so many windows."""
+        grid, device = self.cells.grid, self.cells.members.device
+        drawn = uniform(generator, 2, count, batch=1)
+        room = torch.tensor([[grid.rows - self.rows + 1], [grid.columns - self.columns + 1]], device=device)
+        top, left = (drawn * room).long()
+        down, right = torch.arange(self.rows, device=device), torch.arange(self.columns, device=device)
+        cells = (top[:, None] + down)[:, :, None] * grid.columns + (left[:, None] + right)[:, None, :]
+        return cells.flatten(1)
+
+    def places(self, cells: Tensor) -> Tensor:
+        """The patches in these cells, in the order in which a tokenizer gives them."""
+        return self.cells.patches(cells).sort(dim=1).values

@@ -10,13 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitlab.chance import Chance, uniform
+from vitlab.chance import Chance
 from vitlab.data.geometry import cuts
 from vitlab.errors import BadInput
 from vitlab.model import Network, VisionTransformer
-from vitlab.model.blocks import Shift
-from vitlab.model.layout import Grid, Layout
-from vitlab.objectives.cells import Cells, able_to_see_parts
+from vitlab.objectives.cells import Windows, able_to_see_parts
 from vitlab.objectives.learner import Change, Learner
 
 COLLAPSED = 0.05  # spread of the features below which all pictures look alike to the teacher
@@ -81,24 +79,12 @@ class Distillation(Learner):
     def __init__(self, settings: Dino, network: Network):
         why = "objective dino shows the student a window of some patches"
         super().__init__(able_to_see_parts(network, why, apart=False))
-        self.settings, shape = settings, self.network.shape
-        self.cells = Cells(self.network.layout, shape.height, shape.width)
-        grid = self.cells.grid
-        self.sides = max(round(settings.window * grid.rows), 1), max(round(settings.window * grid.columns), 1)
-        self.cells.check(self.network, self.sides[0] * self.sides[1])
-        self.allow_windows()
+        self.settings = settings
+        self.windows = Windows(self.network, settings.window)
         self.head = ProjectionHead(settings, self.network.head.logits.in_features)
         self.teacher = copy.deepcopy(self.network).requires_grad_(False)
         self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
         self.register_buffer("centre", torch.zeros(settings.prototypes))
-
-    def allow_windows(self) -> None:
-        """Let what is made for whole pictures take small views."""
-        layout, whole, (rows, columns) = self.network.layout, self.cells.grid, self.sides
-        grids = [Grid(rows * g.rows // whole.rows, columns * g.columns // whole.columns) for g in layout.grids]
-        for part in list(self.network.modules()):
-            if isinstance(part, Shift):
-                part.allow(Layout(layout.extra, tuple(grids)))
 
     def train(self, mode: bool = True) -> "Distillation":
         """The teacher never drops anything."""
@@ -118,35 +104,20 @@ class Distillation(Learner):
         if not settings.prototypes and len(pictures) < 2:
             raise BadInput("without prototypes a picture is likened to the others of its batch: take 2 or more at once")
         large = [cuts(change(pictures), settings.large, 1.0, generator) for _ in range(2)]
-        tall, wide = (side * cell for side, cell in zip(self.sides, self.cells.size, strict=True))
         small, cells = [], []
         for _ in range(settings.small_views):
-            cells.append(self.windows(len(pictures), generator))
-            small.append(cuts(change(pictures), settings.small, settings.large, generator, (tall, wide)))
+            cells.append(self.windows.draw(len(pictures), generator))
+            small.append(cuts(change(pictures), settings.small, settings.large, generator, self.windows.size))
         moves = torch.tensor(float(done >= settings.frozen)).to(pictures.device, non_blocking=True)
         empty = (pictures[:0], pictures.new_zeros((0, 1), dtype=torch.int64))
         return torch.cat(large), *((torch.cat(small), torch.cat(cells)) if small else empty), moves
-
-    def windows(self, count: int, generator: torch.Generator) -> Tensor:
-        """The cells (count, m) where small views lie."""
-        grid, (rows, columns), device = self.cells.grid, self.sides, self.centre.device
-        drawn = uniform(generator, 2, count, batch=1)
-        room = torch.tensor([[grid.rows - rows + 1], [grid.columns - columns + 1]], device=device)
-        top, left = (drawn * room).long()
-        down, right = torch.arange(rows, device=device), torch.arange(columns, device=device)
-        cells = (top[:, None] + down)[:, :, None] * grid.columns + (left[:, None] + right)[:, None, :]
-        return cells.flatten(1)
-
-    def places(self, cells: Tensor) -> Tensor:
-        """The patches in these cells, in the order in which a tokenizer gives them."""
-        return self.cells.patches(cells).sort(dim=1).values
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
         large, small, cells, moves = batch
         count = len(large) // 2
         seen = [self.network.features(large)]
         if len(small):
-            seen.append(self.network.features(small, self.places(cells)))
+            seen.append(self.network.features(small, self.windows.places(cells)))
         said = self.head(torch.cat(seen), moves).float().unflatten(0, (-1, count))
         with torch.no_grad():
             features = self.teacher.features(large)
