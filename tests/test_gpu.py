@@ -173,7 +173,10 @@ LEAN = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("extra", [(), ("compile=yes",), MIXED, (*MIXED, *LEAN, "compile=yes", "graph=yes")])
+FAST = (*MIXED, *LEAN, "compile=yes", "graph=yes")
+
+
+@pytest.mark.parametrize("extra", [(), ("compile=yes",), MIXED, FAST, (*FAST, "window=0.75")])
 def test_it_learns_there(tmp_path, extra):
     words = ("epochs=4", "batch=100", "patch=7", "width=64", "learning_rate=2e-3", "warmup=0.5", "rotate=0", *extra)
     run = vitlab.train("digits", *words, runs=tmp_path, device="cuda", quiet=True)

@@ -20,6 +20,7 @@ KINDS = [
     ("shift=8", "attention=locality", "tokens=shifted-patches"),
     ("precision=bfloat16",),
     ("objective=mae", "head=mean", "decoder_depth=1"),
+    ("window=0.5", "window_until=0.5", "shift=8", "cutmix=1"),
 ]
 
 
@@ -94,10 +95,12 @@ def test_a_checkpoint_of_one_goes_on_with_the_other(begun: str, tmp_path: Path) 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
 def test_compiled_it_learns_the_same_and_is_resumed_bit_for_bit(tmp_path: Path) -> None:
-    experiment = small("depth=1", "width=8", "heads=2", "block.norm=none", "ema=0.9")  # few kernels to compile
+    few = ("depth=1", "width=8", "heads=2", "block.norm=none")  # kernels to compile, for parts of pictures and for all
+    experiment = small(*few, "ema=0.9", "window=0.5", "window_until=0.5")
     loop, by_parts = (loop_of(experiment, tmp_path / name) for name in ("run", "parts"))
     loop.compile()
     assert loop.compile_seconds > 0
+    assert len(loop.step.compiled) == 2
     assert torch.equal(weights(loop), weights(by_parts))
     stop_after(2, loop)
     resumed = loop_of(experiment, tmp_path / "run")

@@ -108,6 +108,7 @@ def test_each_picture_is_changed_as_it_would_be_in_one_process(batch: int, size:
 
 OBJECTIVES = {
     "supervised": Supervised(cutmix=1.0, mixup=0.5),
+    "parts of pictures": Supervised(cutmix=1.0, window=0.5),
     "mae": Mae(),
     "dino": Dino(),
     "without prototypes": Dino(prototypes=0),

@@ -1,5 +1,6 @@
 """The one training loop."""
 
+import math
 import signal
 import threading
 import time
@@ -20,7 +21,7 @@ from vitlab.engine.compiler import compiler_trouble, in_compiled_parts
 from vitlab.engine.evaluation import Evaluation, counted, evaluate_part, in_numbers
 from vitlab.engine.probe import Reader, give_head, glance
 from vitlab.engine.progress import Progress
-from vitlab.engine.replay import Replay
+from vitlab.engine.replay import Replays
 from vitlab.engine.run import Run
 from vitlab.engine.session import Session
 from vitlab.engine.step import WholeStep
@@ -83,7 +84,7 @@ class Loop:
         self.learn: Callable[..., None] = self.learn_batch
         if experiment.training.graph and device.type == "cuda" and team.alone:
             self.session.allow_recording()
-            self.learn = Replay(self.learn_batch)
+            self.learn = Replays(self.learn_batch)
         self.first_turn = self.mirrored_first() if experiment.augment.by_turns else None
         self.compile_seconds = 0.0
         self.measured = (0, 0.0)  # step and seconds of the last measurement
@@ -288,10 +289,12 @@ class Loop:
         alike = self.session.at_one_rate and not isinstance(self.experiment.training.tuning, LowRank)
         if self.device.type == "cpu" and adamw and alike and learner.pure and self.team.alone:
             self.step = self.whole_step()
-            self.step.compile(*self.first_batch())
+            for done in self.stages_ahead():
+                self.step.compile(*self.first_batch(done))
         else:
             self.forward = in_compiled_parts(learner)
-            self.warm()
+            for done in self.stages_ahead():
+                self.warm(self.first_batch(done))
         self.compile_seconds = time.monotonic() - started
 
     def whole_step(self) -> WholeStep:
@@ -300,14 +303,19 @@ class Loop:
         assert isinstance(optimiser, torch.optim.AdamW)
         return WholeStep(self.session.learner, optimiser, experiment.training.clip, self.bfloat16)
 
-    def first_batch(self) -> tuple[Tensor, ...]:
-        """A batch of the shapes that every step has."""
-        pictures, labels = self.data.train.pictures[: self.seen], self.data.train.labels[: self.seen]
-        return self.session.learner.batch(unit(pictures), labels, self.normalise, self.chance)
+    def stages_ahead(self) -> list[float]:
+        """The shares of training at which each shape of batches that is still to come begins, or has begun."""
+        stages, done = self.session.learner.stages, self.session.step / max(self.session.steps, 1)
+        return [first for first, end in zip(stages, (*stages[1:], math.inf), strict=True) if done < end]
 
-    def warm(self) -> None:
+    def first_batch(self, done: float) -> tuple[Tensor, ...]:
+        """A batch of the shapes that every step of a stage has."""
+        pictures, labels = self.data.train.pictures[: self.seen], self.data.train.labels[: self.seen]
+        return self.session.learner.batch(unit(pictures), labels, self.normalise, self.chance, done)
+
+    def warm(self, batch: tuple[Tensor, ...]) -> None:
         """Run the compiled model on one batch; the weights stay as they were."""
-        batch, buffers = self.first_batch(), list(self.session.learner.buffers())
+        buffers = list(self.session.learner.buffers())
         before = [buffer.clone() for buffer in buffers]
         for _ in range(3):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):

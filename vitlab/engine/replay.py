@@ -1,11 +1,29 @@
 """A step recorded once as a CUDA graph: its hundreds of small kernels are launched as one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 WARM = 3  # calls that are really made before one is recorded, so that nothing is allocated or chosen while recording
+
+
+class Replays:
+    """Calls `work` on tensors of a few shapes, each with a recording of its own."""
+
+    def __init__(self, work: Callable[..., None]):
+        self.work = work
+        self.of: dict[tuple[torch.Size, ...], Replay] = {}
+
+    def __call__(self, *given: Tensor) -> None:
+        shapes = shapes_of(given)
+        if shapes not in self.of:
+            self.of[shapes] = Replay(self.work)
+        self.of[shapes](*given)
+
+
+def shapes_of(given: Sequence[Tensor]) -> tuple[torch.Size, ...]:
+    return tuple(tensor.shape for tensor in given)
 
 
 class Replay:

@@ -9,11 +9,12 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from vitlab.engine import memory
+from vitlab.engine.replay import shapes_of
 from vitlab.objectives import Learner
 
 
 class WholeStep:
-    """w, m, v ← AdamW(w, m, v, clip(∇loss(w))), traced on one batch and compiled for batches of its shape.
+    """w, m, v ← AdamW(w, m, v, clip(∇loss(w))), traced on a batch of each shape and compiled for it.
 
     Weights and moments become views into one flat tensor each, so that clipping and AdamW are one pass over memory.
     They stay where the learner and its optimiser keep them, so a checkpoint is the same as without this.
@@ -32,7 +33,7 @@ class WholeStep:
         self.steps = lay_flat(state["step"] for state in states)
         decay = [torch.full((p.numel(),), group["weight_decay"]) for group in self.groups for p in group["params"]]
         self.decay = torch.cat(decay)
-        self.call: Callable[..., Any] = self.learn
+        self.compiled: dict[tuple[torch.Size, ...], Callable[..., Any]] = {}
 
     def compile(self, *batch: Tensor) -> None:
         """Trace and compile; this learns nothing, as it works on copies."""
@@ -41,14 +42,15 @@ class WholeStep:
         graph = make_fx(self.learn, {torch.ops.aten.addmm.default: add_after})(*given)
         # A graph of its own never meets other shapes or settings, so nothing need be checked before a call.
         options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe, "cpp_wrapper": True}
-        self.call = torch.compile(graph, dynamic=False, options=options)
+        call = self.compiled[shapes_of(batch)] = torch.compile(graph, dynamic=False, options=options)
         for _ in range(2):
-            self.call(*given)
+            call(*given)
 
     def __call__(self, *batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Move the weights by one batch: its loss, its measures, and the norm that its gradient had."""
         self.steps += 1
-        return self.call(torch.tensor(self.rates(float(self.steps[0]))), *self.flat, *batch)
+        call = self.compiled.get(shapes_of(batch), self.learn)
+        return call(torch.tensor(self.rates(float(self.steps[0]))), *self.flat, *batch)
 
     def rates(self, step: float) -> tuple[float, float, float]:
         """η, η / (1 − β₁ᵗ) and √(1 − β₂ᵗ): made here, as a compiled loop would make them anew for every weight."""

@@ -73,12 +73,12 @@ class VisionTransformer(nn.Module):
             for block in self.blocks:
                 block.load_state_dict(self.blocks[0].state_dict())
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """(b, c, y, x) → (b, classes), in the form that `output` names."""
-        return OUTPUTS[self.output](self.logits(pictures))
+    def forward(self, pictures: Tensor, places: Tensor | None = None) -> Tensor:
+        """(b, c, y, x) → (b, classes), in the form that `output` names; of some patches alone, as in `enter`."""
+        return OUTPUTS[self.output](self.logits(pictures, places))
 
-    def logits(self, pictures: Tensor) -> Tensor:
-        return self.head.logits(self.features(pictures))
+    def logits(self, pictures: Tensor, places: Tensor | None = None) -> Tensor:
+        return self.head.logits(self.features(pictures, places))
 
     def features(self, pictures: Tensor, places: Tensor | None = None) -> Tensor:
         """(b, c, y, x) → (b, d): what the logits are made of; of the patches at `places` alone, as in `enter`."""

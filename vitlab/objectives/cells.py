@@ -85,10 +85,10 @@ class Cells(nn.Module):
         tall, wide = self.size
         return rearrange(pictures, "b c (r p) (s q) -> b (r s) (p q c)", p=tall, q=wide)
 
-    def join(self, pixels: Tensor) -> Tensor:
-        """What `cut` was given."""
-        (tall, wide), rows = self.size, self.grid.rows
-        return rearrange(pixels, "b (r s) (p q c) -> b c (r p) (s q)", r=rows, p=tall, q=wide)
+    def join(self, pixels: Tensor, rows: int | None = None) -> Tensor:
+        """What `cut` was given; of the cells of a window, in so many rows, the window."""
+        tall, wide = self.size
+        return rearrange(pixels, "b (r s) (p q c) -> b c (r p) (s q)", r=rows or self.grid.rows, p=tall, q=wide)
 
 
 class Windows(nn.Module):
@@ -117,6 +117,11 @@ class Windows(nn.Module):
         down, right = torch.arange(self.rows, device=device), torch.arange(self.columns, device=device)
         cells = (top[:, None] + down)[:, :, None] * grid.columns + (left[:, None] + right)[:, None, :]
         return cells.flatten(1)
+
+    def cut(self, pictures: Tensor, cells: Tensor) -> Tensor:
+        """What lies in these cells of the pictures: (b, c, y, x) → (b, c, *size)."""
+        pixels = self.cells.cut(pictures)
+        return self.cells.join(pixels.gather(1, cells.unsqueeze(-1).expand(-1, -1, pixels.shape[-1])), self.rows)
 
     def places(self, cells: Tensor) -> Tensor:
         """The patches in these cells, in the order in which a tokenizer gives them."""

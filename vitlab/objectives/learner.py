@@ -29,6 +29,7 @@ class Learner(nn.Module):
     def __init__(self, network: Network):
         super().__init__()
         self.network = network
+        self.stages: tuple[float, ...] = (0.0,)  # shares of training at which batches take on another shape
         self.agreed: Callable[[Tensor], Tensor] = as_it_is  # mean of a process's pictures → mean of the whole batch
         self.joined: Callable[[Tensor], tuple[Tensor, Tensor]] = all_of_them
 

@@ -1,16 +1,21 @@
-"""Supervised learning: cross-entropy with label smoothing, mixup and cutmix."""
+"""Supervised learning: cross-entropy with label smoothing, mixup and cutmix, of parts of pictures first."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitlab.chance import Chance
 from vitlab.errors import BadInput
 from vitlab.model import Network
+from vitlab.objectives.cells import Windows, able_to_see_parts
 from vitlab.objectives.learner import Change, Learner
+
+Model = Callable[[Tensor], Tensor]  # pictures → logits
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class Supervised:
     cutmix: float = 0.0  # Beta parameter of pasting a rectangle of x′ into x (Yun et al., 2019); 0: none
     mixed: float = 1.0  # share of batches that are mixed, where mixup or cutmix is on
     mixed_until: float = 1.0  # share of training after which no batch is mixed any more
+    window: float = 1.0  # side of what is seen of each picture at first, in its sides: fewer patches, quicker steps
+    window_until: float = 0.5  # share of training after which pictures are seen whole
 
     def __post_init__(self) -> None:
         if self.mixup < 0 or self.cutmix < 0:
@@ -31,8 +38,12 @@ class Supervised:
             raise BadInput(f"label_smoothing is a share from 0 up to 1, not {self.label_smoothing}")
         if not (0 <= self.mixed <= 1 and 0 <= self.mixed_until <= 1):
             raise BadInput(f"mixed and mixed_until are shares, not {self.mixed} and {self.mixed_until}")
+        if not (0 <= self.window <= 1 and 0 <= self.window_until <= 1):
+            raise BadInput(f"window and window_until are shares, not {self.window} and {self.window_until}")
 
     def build(self, network: Network) -> "Classifier":
+        if not self.window:
+            raise BadInput("window must be above 0: it is the side of what is seen of each picture at first")
         return Classifier(self, network)
 
     @property
@@ -58,7 +69,7 @@ class Supervised:
         left_over = 1 - (bottom - top) * (right - left) / (height * width)
         return torch.tensor([1.0, left_over, top, bottom, left, right])
 
-    def loss(self, model: nn.Module, pictures: Tensor, labels: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+    def loss(self, model: Model, pictures: Tensor, labels: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of a batch, and how many of its pictures were read right (by their larger label)."""
         if not self.mixes:
             logits = model(pictures).float()
@@ -77,17 +88,28 @@ class Classifier(Learner):
 
     def __init__(self, settings: Supervised, network: Network):
         super().__init__(network)
-        self.settings = settings
+        self.settings, self.windows = settings, None
+        if settings.window < 1 and settings.window_until:
+            why = "window shows some patches of each picture"
+            self.windows = Windows(able_to_see_parts(network, why, apart=False), settings.window)
+            self.stages = (0.0, settings.window_until) if settings.window_until < 1 else (0.0,)
 
     def batch(
         self, pictures: Tensor, labels: Tensor, change: Change, chance: Chance, done: float = 0.0
     ) -> tuple[Tensor, ...]:
-        height, width = pictures.shape[-2:]
+        """Pictures, labels and what they are mixed by; of parts of pictures, the places (b, m) of their patches too."""
+        seen, places = change(pictures), list[Tensor]()
+        if self.windows is not None and done < self.settings.window_until:
+            cells = self.windows.draw(len(pictures), chance.device)
+            seen, places = self.windows.cut(seen, cells), [self.windows.places(cells)]
+        height, width = seen.shape[-2:]
         drawn = self.settings.draw(height, width, chance, done)
-        return change(pictures), labels, drawn.to(pictures.device, non_blocking=True)
+        return seen, labels, drawn.to(pictures.device, non_blocking=True), *places
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
-        loss, correct = self.settings.loss(self.network, *batch)
+        pictures, labels, drawn, *places = batch
+        model = partial(self.network, places=places[0]) if places else self.network
+        loss, correct = self.settings.loss(model, pictures, labels, drawn)
         return loss, correct.unsqueeze(0)
 
 
