@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+import vitlab
 from vitlab.bench import bench
 from vitlab.bench.contenders import CONTENDERS, Contender
 from vitlab.bench.measure import Timing, take_turns
@@ -16,7 +17,7 @@ from vitlab.bench.parts import All, Attention, Common, Data, Growth, Inference, 
 from vitlab.bench.pipeline import Steps, crop, flip, noise, one_by_one, to_tensor
 from vitlab.bench.record import Row, fastest_other, missing
 from vitlab.bench.reports import Loading, loader
-from vitlab.bench.roofline import Bound, kind_of
+from vitlab.bench.roofline import Bound, kind_of, of_whole_pictures
 from vitlab.bench.runners import LOOP, Runner, choose, lean, optimiser_of
 from vitlab.bench.settings import Setting, candidates, training_of
 from vitlab.bench.shapes import SHAPES, Work
@@ -269,6 +270,13 @@ def test_torchvision_is_used_where_it_is_installed() -> None:
 )
 def test_kernels_are_told_apart_by_their_names(kernel: str, kind: str) -> None:
     assert kind_of(kernel) == kind
+
+
+def test_a_roofline_is_of_whole_pictures() -> None:
+    """Its arithmetic is counted for these, so that a step of parts would look faster than the device is."""
+    plain = vitlab.recipe("digits")
+    assert of_whole_pictures(vitlab.override(plain, ["window=0.5"])) == plain
+    assert of_whole_pictures(vitlab.recipe("digits-dino")) == vitlab.recipe("digits-dino")
 
 
 def test_the_roofline_of_a_recipe_is_kept_and_shown(tmp_path) -> None:

@@ -3,7 +3,7 @@
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from vitlab.data.prepared import Prepared
 from vitlab.engine.cost import block_share, flops
 from vitlab.engine.loop import use_bfloat16
 from vitlab.experiment import Experiment
+from vitlab.objectives import Supervised
 
 PROFILED = 5  # steps whose kernels are counted
 LONGEST, NAME = 16, 100  # of them are kept by name, and so many letters of a name
@@ -55,7 +56,8 @@ class Bound:
 
 
 def measure_bound(name: str, experiment: Experiment, data: Prepared, device: torch.device, rounds: int) -> Bound:
-    """A recipe's own step on its own data, compiled and recorded where the recipe says so."""
+    """A recipe's own step on its own data, compiled and recorded where the recipe says so, of whole pictures."""
+    experiment = of_whole_pictures(experiment)
     matrix_rate, memory_rate = rates(device, use_bfloat16(experiment.training.precision, device))
     with tempfile.TemporaryDirectory() as folder:
         loop = loop_in(Path(folder), experiment, data, device)
@@ -79,6 +81,16 @@ def measure_bound(name: str, experiment: Experiment, data: Prepared, device: tor
         four_digits(memory_rate),
         {kind: round(sum(row[2] for row in rows if kind_of(row[0]) == kind), 3) for kind in KIND_NAMES},
         [(name[:NAME], calls, round(taken, 3)) for name, calls, taken in rows[:LONGEST]],
+    )
+
+
+def of_whole_pictures(experiment: Experiment) -> Experiment:
+    """The same without a first stage of parts, since the arithmetic is counted for whole pictures."""
+    objective = experiment.objective
+    return (
+        replace(experiment, objective=replace(objective, window=1.0))
+        if isinstance(objective, Supervised)
+        else experiment
     )
 
 
