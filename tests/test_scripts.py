@@ -11,7 +11,7 @@ from vitlab.engine.storage import read_json
 from vitlab.lab import load_data
 from vitlab.pretrain import page
 
-QUICK = ("limit=100", "epochs=1", "batch=50", "width=16", "depth=1", "validation=0.9")
+QUICK = ("limit=100", "epochs=1", "batch=50", "width=16", "depth=1", "validation=0.05")
 
 
 @pytest.fixture
