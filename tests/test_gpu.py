@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from conftest import QUICK
 from kinds import ATTENTIONS, build, each, small_attention, small_multiscale, small_vit, some_pictures
-from loops import loop_of, stop_after, trained
+from loops import loop_of, small, stop_after, trained
 from mistaken import MISTAKES, SOUND
 from test_data_mapped import folder, noise
 from torch import nn
@@ -184,6 +184,28 @@ def test_it_learns_there(tmp_path, extra):
     there, here = vitlab.evaluate(run, device="cuda"), vitlab.evaluate(run, device="cpu")
     assert abs(there.accuracy - here.accuracy) < 0.01
     assert run.environment["device"] == torch.cuda.get_device_name()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("trivial=yes", "crop=2", "cutmix=1", "window=0.5"),
+        ("objective=mae",),
+        ("objective=dino", "colour=0.4", "hue=0.1"),
+    ],
+    ids=["supervised", "mae", "dino"],
+)
+def test_a_step_does_not_wait_for_the_one_before(tmp_path, words):
+    """What is sent to the device from pageable memory and waited for would let it stand idle."""
+    loop = loop_of(small("optimiser=muon", "head=mean", "ema=0.9", *words), tmp_path, "cuda")
+    chosen = torch.arange(16, device="cuda")
+    for _ in range(2):
+        loop.train_step(chosen)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        loop.train_step(chosen)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("name", ["digits-mae", "digits-dino"])

@@ -94,6 +94,9 @@ class Cells(nn.Module):
 class Windows(nn.Module):
     """Pictures of fewer patches: these lie where a window of whole cells of a picture does, anywhere in it."""
 
+    room: Tensor
+    inside: Tensor
+
     def __init__(self, network: VisionTransformer, side: float):
         """For this network; `side` is that of a window, in sides of the picture."""
         super().__init__()
@@ -103,6 +106,11 @@ class Windows(nn.Module):
         self.rows, self.columns = max(round(side * grid.rows), 1), max(round(side * grid.columns), 1)
         self.size = self.rows * self.cells.size[0], self.columns * self.cells.size[1]  # in pixels
         self.cells.check(network, self.rows * self.columns)
+        # Kept on the device: to send them there anew would make each step wait for the one before.
+        room = torch.tensor([[grid.rows - self.rows + 1], [grid.columns - self.columns + 1]])
+        first = torch.arange(self.rows)[:, None] * grid.columns + torch.arange(self.columns)
+        self.register_buffer("room", room, persistent=False)  # places for its first row and column
+        self.register_buffer("inside", first.flatten(), persistent=False)  # cells of the window in the first corner
         grids = [Grid(self.rows * g.rows // grid.rows, self.columns * g.columns // grid.columns) for g in layout.grids]
         for part in list(network.modules()):
             if isinstance(part, Shift):  # which is made for whole pictures
@@ -110,13 +118,8 @@ class Windows(nn.Module):
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """The cells (count, m) of so many windows."""
-        grid, device = self.cells.grid, self.cells.members.device
-        drawn = uniform(generator, 2, count, batch=1)
-        room = torch.tensor([[grid.rows - self.rows + 1], [grid.columns - self.columns + 1]], device=device)
-        top, left = (drawn * room).long()
-        down, right = torch.arange(self.rows, device=device), torch.arange(self.columns, device=device)
-        cells = (top[:, None] + down)[:, :, None] * grid.columns + (left[:, None] + right)[:, None, :]
-        return cells.flatten(1)
+        top, left = (uniform(generator, 2, count, batch=1) * self.room).long()
+        return (top * self.cells.grid.columns + left)[:, None] + self.inside
 
     def cut(self, pictures: Tensor, cells: Tensor) -> Tensor:
         """What lies in these cells of the pictures: (b, c, y, x) → (b, c, *size)."""
