@@ -86,12 +86,9 @@ def measure_bound(name: str, experiment: Experiment, data: Prepared, device: tor
 
 def of_whole_pictures(experiment: Experiment) -> Experiment:
     """The same without a first stage of parts, since the arithmetic is counted for whole pictures."""
-    objective = experiment.objective
-    return (
-        replace(experiment, objective=replace(objective, window=1.0))
-        if isinstance(objective, Supervised)
-        else experiment
-    )
+    if not isinstance(experiment.objective, Supervised):
+        return experiment
+    return replace(experiment, objective=replace(experiment.objective, window=1.0))
 
 
 def four_digits(number: float) -> float:
