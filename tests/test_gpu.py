@@ -191,7 +191,7 @@ def test_it_learns_there(tmp_path, extra):
     [
         ("trivial=yes", "crop=2", "cutmix=1", "window=0.5"),
         ("objective=mae",),
-        ("objective=dino", "colour=0.4", "hue=0.1"),
+        ("objective=dino", "colour=0.4"),
     ],
     ids=["supervised", "mae", "dino"],
 )
