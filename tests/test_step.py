@@ -21,6 +21,12 @@ KINDS = [
     ("precision=bfloat16",),
     ("objective=mae", "head=mean", "decoder_depth=1"),
     ("window=0.5", "window_until=0.5", "shift=8", "cutmix=1"),
+    ("optimiser=muon",),
+    ("optimiser=muon", "apart=yes", "filters=yes", "tokens=halving-stem", "patch=4", "weight_decay=0.5"),
+    ("optimiser=muon", "precision=bfloat16", "ema=0.9"),
+    ("tuning=head",),
+    ("objective=dino", "head=mean", "prototypes=16", "head_width=16", "bottleneck=8"),
+    ("objective=dino", "head=mean", "prototypes=0", "head_width=16", "bottleneck=8", "optimiser=muon"),
 ]
 
 
@@ -48,8 +54,8 @@ def finish(loop: Loop) -> None:
         loop.train_epoch(lambda: False)
 
 
-def compare(one: Loop, other: Loop, rounding: float) -> None:
-    assert losses(one) == pytest.approx(losses(other), rel=rounding)
+def compare(one: Loop, other: Loop, steps: int, rounding: float) -> None:
+    assert losses(one, steps) == pytest.approx(losses(other, steps), rel=1e-6)
     # Adam makes a whole step of a gradient that is 0 but for rounding, as a key's bias has; other weights agree.
     assert float((weights(one) - weights(other)).abs().mean()) < rounding
 
@@ -59,7 +65,8 @@ def test_the_whole_step_is_the_step_by_parts(words: tuple[str, ...], tmp_path: P
     by_parts = loop_of(small(*words), tmp_path / "parts")
     whole = traced(loop_of(small(*words), tmp_path / "whole"))
     assert isinstance(whole.step, WholeStep)
-    compare(whole, by_parts, 1e-6)
+    # Muon rounds to bfloat16, where a last digit soon becomes another direction; two steps move weights by 5e-4.
+    compare(whole, by_parts, *(2, 2e-5) if "optimiser=muon" in words else (8, 1e-6))
 
 
 def test_weights_and_moments_lie_flat_and_move(tmp_path: Path) -> None:
@@ -67,7 +74,7 @@ def test_weights_and_moments_lie_flat_and_move(tmp_path: Path) -> None:
     assert isinstance(loop.step, WholeStep)
     before = weights(loop)
     losses(loop, 1)
-    flat, first, second = loop.step.flat
+    flat, first, second = loop.step.held()[:3]
     ordered = [p for group in loop.session.optimisers[0].param_groups for p in group["params"]]
     states = [loop.session.optimisers[0].state[p] for p in ordered]
     assert torch.equal(flat, torch.cat([p.detach().flatten() for p in ordered]))

@@ -21,7 +21,7 @@ class Training:
     clip: float = 1.0  # longest gradient, as a norm over all weights; 0: no clipping
     ema: float = 0.0  # memory of the running mean of the weights, which is then evaluated; 0: none
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, else float32
-    compile: bool = False  # torch.compile: 10 to 40 s at the start, then faster steps, most of all with AdamW on a CPU
+    compile: bool = False  # torch.compile: 10 to 70 s at the start, then faster steps, most of all on a CPU in bfloat16
     graph: bool = False  # on a GPU, record a step once and replay it: small models train several times faster
     measure: int = 1  # epochs between two measurements of loss and validation accuracy
     checkpoint: float = 30.0  # seconds between checkpoints; 0: after every step

@@ -285,23 +285,20 @@ class Loop:
         trouble = compiler_trouble(self.device.type)
         if trouble:
             raise BadInput(f"torch.compile does not work here ({trouble}): train with compile=no")
-        adamw, learner = isinstance(self.session.optimisers[0], torch.optim.AdamW), self.session.learner
         alike = self.session.at_one_rate and not isinstance(self.experiment.training.tuning, LowRank)
-        if self.device.type == "cpu" and adamw and alike and learner.pure and self.team.alone:
-            self.step = self.whole_step()
-            for done in self.stages_ahead():
-                self.step.compile(*self.first_batch(done))
+        if self.device.type == "cpu" and alike and self.team.alone:
+            self.step = whole = self.whole_step()
+            warm: Callable[..., None] = whole.compile
         else:
-            self.forward = in_compiled_parts(learner)
-            for done in self.stages_ahead():
-                self.warm(self.first_batch(done))
+            self.forward = in_compiled_parts(self.session.learner)
+            warm = self.warm
+        for done in self.stages_ahead():
+            warm(*self.first_batch(done))
         self.compile_seconds = time.monotonic() - started
 
     def whole_step(self) -> WholeStep:
         """What `step_by_parts` does, as one function of flat memory."""
-        (optimiser,), experiment = self.session.optimisers, self.experiment
-        assert isinstance(optimiser, torch.optim.AdamW)
-        return WholeStep(self.session.learner, optimiser, experiment.training.clip, self.bfloat16)
+        return WholeStep(self.session.learner, self.session.optimisers, self.experiment.training.clip, self.bfloat16)
 
     def stages_ahead(self) -> list[float]:
         """The shares of training at which each shape of batches that is still to come begins, or has begun."""
@@ -313,7 +310,7 @@ class Loop:
         pictures, labels = self.data.train.pictures[: self.seen], self.data.train.labels[: self.seen]
         return self.session.learner.batch(unit(pictures), labels, self.normalise, self.chance, done)
 
-    def warm(self, batch: tuple[Tensor, ...]) -> None:
+    def warm(self, *batch: Tensor) -> None:
         """Run the compiled model on one batch; the weights stay as they were."""
         buffers = list(self.session.learner.buffers())
         before = [buffer.clone() for buffer in buffers]

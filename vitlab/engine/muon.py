@@ -1,6 +1,6 @@
 """Muon: momentum made orthogonal, for all matrices of one shape at once."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -38,14 +38,7 @@ class Orthogonal(torch.optim.Optimizer):
             torch._foreach_lerp_(memories, gradients, 1 - MOMENTUM)
             ahead = torch._foreach_lerp(gradients, memories, MOMENTUM)
             torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
-            for shape in dict.fromkeys(p.shape for p in matrices):
-                places = [i for i, p in enumerate(matrices) if p.shape == shape]
-                rows, columns = shape[0] // group["parts"], shape[1:].numel()
-                stacked = torch.empty(len(places), *shape, dtype=torch.bfloat16, device=matrices[places[0]].device)
-                torch._foreach_copy_(list(stacked.unbind()), [ahead[i] for i in places])
-                turned = orthogonal(stacked.view(-1, rows, columns)).float()
-                turned *= -group["lr"] * max(1, rows / columns) ** 0.5
-                torch._foreach_add_([matrices[i] for i in places], list(turned.view(-1, *shape).unbind()))
+            torch._foreach_add_(matrices, moves(ahead, group["lr"], group["parts"]))
 
     def memory(self, matrix: Tensor) -> Tensor:
         state = self.state[matrix]
@@ -53,6 +46,20 @@ class Orthogonal(torch.optim.Optimizer):
             state["momentum_buffer"] = torch.zeros_like(matrix)
         found: Tensor = state["momentum_buffer"]
         return found
+
+
+def moves(ahead: Sequence[Tensor], rate: float | Tensor, parts: int) -> list[Tensor]:
+    """−η·√max(1, rows/columns)·orthogonal(m) of each matrix m, or of the `parts` below one another in it."""
+    found = list(ahead)
+    for shape in dict.fromkeys(matrix.shape for matrix in ahead):
+        places = [i for i, matrix in enumerate(ahead) if matrix.shape == shape]
+        rows, columns = shape[0] // parts, shape[1:].numel()
+        stacked = torch.stack([ahead[i] for i in places]).bfloat16()
+        turned = orthogonal(stacked.view(-1, rows, columns)).float()
+        turned = turned * (-rate * max(1, rows / columns) ** 0.5)
+        for i, move in zip(places, turned.view(-1, *shape).unbind(), strict=True):
+            found[i] = move
+    return found
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -59,8 +59,8 @@ class Session:
 
     @property
     def at_one_rate(self) -> bool:
-        """Whether all weights have the same learning rate in every step."""
-        return not self.waiting and len({rate for rates in self.highest for rate in rates}) == 1
+        """Whether all weights of an optimiser have the same learning rate in every step."""
+        return not self.waiting and all(len(set(rates)) == 1 for rates in self.highest)
 
     def allow_recording(self) -> None:
         """Keep on the device what changes from step to step, so that a recorded step reads it anew."""

@@ -187,9 +187,8 @@ class HalvingTokenizer(Tokenizer):
         self.halve = nn.ModuleList(Seen(few, many, stride=2) for few, many in pairwise(features))
 
     def forward(self, pictures: Tensor) -> Tensor:
-        seen = self.see(pictures)
-        if seen.is_cuda:  # there convolutions read the features of a pixel, and so do the norms between them
-            seen = seen.contiguous(memory_format=torch.channels_last)
+        # Convolutions read the features of a pixel, and so do the norms between them.
+        seen = self.see(pictures).contiguous(memory_format=torch.channels_last)
         for again, halve in zip(self.again, self.halve, strict=True):
             assert isinstance(again, nn.ModuleList)
             for look in again:

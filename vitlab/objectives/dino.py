@@ -72,7 +72,6 @@ class Dino:
 
 class Distillation(Learner):
     measures = ("teacher_entropy", "variety", "spread")
-    pure = False  # the centre moves with every batch
     network: VisionTransformer
     centre: Tensor
 

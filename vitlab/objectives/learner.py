@@ -24,7 +24,6 @@ def all_of_them(rows: Tensor) -> tuple[Tensor, Tensor]:
 class Learner(nn.Module):
     measures: ClassVar[tuple[str, ...]] = ()  # what `forward` measures beside the loss
     labelled: ClassVar[bool] = False  # whether it learns from labels; if not, they only serve to judge what it learned
-    pure: ClassVar[bool] = True  # whether the loss is a function of the weights and the batch alone
 
     def __init__(self, network: Network):
         super().__init__()
