@@ -1,6 +1,8 @@
 """Tables of a Markdown page, and how their cells are written."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean, stdev
+from typing import Any
 
 from vitlab.bench.scale import Took
 from vitlab.bench.sections import time_words
@@ -35,3 +37,17 @@ def long_time(seconds: float) -> str:
     if seconds < 99.5:
         return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.1f} h"
+
+
+def of_runs(runs: Iterable[Mapping[str, Any]], name: str) -> str:
+    """The mean of a share over runs, and their deviation where they differ."""
+    found = [100 * run[name] for run in runs]
+    return f"{mean(found):.2f} %" + (f" ± {stdev(found):.2f}" if len(found) > 1 and stdev(found) else "")
+
+
+def link(record: Mapping[str, Any], folder: str) -> str:
+    return f"[`{record['name']}`]({folder}/{record['name']}.json)"
+
+
+def where(record: Mapping[str, Any]) -> list[str]:
+    return [record["device"], record["date"][:10]]

@@ -1,10 +1,10 @@
 """Tables of what was learned without labels, from the records of runs."""
 
 from collections.abc import Iterable, Mapping
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from vitlab.bench.tables import table
+from vitlab.bench.tables import link, of_runs, table, where
 from vitlab.pretrain.labels import WAYS, worth
 
 FEATURES = [
@@ -40,12 +40,6 @@ def finetuned(records: Iterable[Mapping[str, Any]], results: str) -> str:
     return table(FINETUNED, rows, left=2, words=2)
 
 
-def of_runs(runs: Iterable[Mapping[str, Any]], name: str) -> str:
-    """The mean of a share over runs, and their deviation where they differ."""
-    found = [100 * run[name] for run in runs]
-    return f"{mean(found):.2f} %" + (f" ± {stdev(found):.2f}" if len(found) > 1 and stdev(found) else "")
-
-
 def labels(records: Iterable[Mapping[str, Any]], results: str) -> str:
     """A line for each number of labels: what each way to use them came to."""
     rows = []
@@ -53,11 +47,3 @@ def labels(records: Iterable[Mapping[str, Any]], results: str) -> str:
         before = f"{record['pretraining']['train_seconds']:.0f} s"
         rows += [[link(record, f"{results}/labels"), before, *cells, *where(record)] for cells in worth(record)]
     return table(LABELS, rows, left=1, words=2)
-
-
-def link(record: Mapping[str, Any], folder: str) -> str:
-    return f"[`{record['name']}`]({folder}/{record['name']}.json)"
-
-
-def where(record: Mapping[str, Any]) -> list[str]:
-    return [record["device"], record["date"][:10]]
