@@ -100,7 +100,6 @@ def test_a_checkpoint_of_one_goes_on_with_the_other(begun: str, tmp_path: Path) 
     assert float((weights(resumed) - weights(straight)).abs().mean()) < 1e-6
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
 def test_compiled_it_learns_the_same_and_is_resumed_bit_for_bit(tmp_path: Path) -> None:
     few = ("depth=1", "width=8", "heads=2", "block.norm=none")  # kernels to compile, for parts of pictures and for all
     experiment = small(*few, "ema=0.9", "window=0.5", "window_until=0.5")
@@ -120,7 +119,6 @@ def test_compiled_it_learns_the_same_and_is_resumed_bit_for_bit(tmp_path: Path) 
     assert float((weights(loop) - weights(by_parts)).abs().mean()) < 1e-6
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it compiles
 def test_compiled_it_moves_all_that_a_step_moves(tmp_path: Path) -> None:
     """Weights by Muon and by AdamW, what both keep of them, DINO's teacher and its centre."""
     few = ("depth=1", "width=8", "heads=2", "block.norm=none", "bias=no", "head=mean", "optimiser=muon")

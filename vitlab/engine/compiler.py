@@ -1,6 +1,9 @@
 """torch.compile: whether it works here, and a model whose parts are compiled."""
 
 import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -13,7 +16,16 @@ from vitlab.model.tokens import Tokenizer
 SHAPES = 256  # of one kind of part that a process may compile: a study has many, and torch would give up at 8
 
 
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Keep off the terminal what the compiler says of its own parts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 @cache
+@hushed()
 def compiler_trouble(device: str) -> str | None:
     """Why torch.compile does not work here, in one line; None where it does."""
     try:

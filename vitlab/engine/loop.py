@@ -17,7 +17,7 @@ from vitlab.chance import Chance
 from vitlab.data.dataset import Part
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine import memory
-from vitlab.engine.compiler import compiler_trouble, in_compiled_parts
+from vitlab.engine.compiler import compiler_trouble, hushed, in_compiled_parts
 from vitlab.engine.evaluation import Evaluation, counted, evaluate_part, in_numbers
 from vitlab.engine.probe import Reader, give_head, glance
 from vitlab.engine.progress import Progress
@@ -279,6 +279,7 @@ class Loop:
             write_tensors(self.run.checkpoint, self.session.tensors() | totals, self.session.facts())
         self.saved_step, self.saved_at = self.session.step, time.monotonic()
 
+    @hushed()
     def compile(self) -> None:
         """Compile the step, or the model where a step cannot be one graph, outside the clock; nothing is learned."""
         started = time.monotonic()
