@@ -16,7 +16,7 @@ from vitlab.reproduce.drawing import scale
 from vitlab.reproduce.figures import missing, table, verdict
 from vitlab.reproduce.page import summary, write_page
 from vitlab.reproduce.plan import Claim, Reproduction, Variant
-from vitlab.sample import Difference, Sample, difference, student
+from vitlab.sample import Difference, Sample, difference, of_pairs, student
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -105,6 +105,14 @@ TABLE = [(1, 12.7062), (2, 4.3027), (4, 2.7764), (10, 2.2281), (30, 2.0423), (12
 @pytest.mark.parametrize(("freedom", "quantile"), TABLE)
 def test_students_quantiles_are_those_of_the_printed_table(freedom: float, quantile: float) -> None:
     assert student(freedom) == pytest.approx(quantile, abs=6e-5)
+
+
+def test_students_quantiles_at_other_levels() -> None:
+    """From printed tables: two-sided 99 % and 99.9 %, where t is far from the normal's."""
+    for level, freedom, quantile in ((0.99, 1, 63.657), (0.99, 10, 3.1693), (0.999, 1, 636.619), (0.999, 4, 8.6103)):
+        assert student(freedom, level) == pytest.approx(quantile, rel=2e-5)
+    assert of_pairs(2) == 0.95
+    assert of_pairs(5) == pytest.approx(0.995)
 
 
 def test_students_quantiles_between_whole_degrees_of_freedom() -> None:

@@ -77,16 +77,23 @@ def difference(first: Sample, second: Sample) -> Difference:
 
 
 @cache
-def student(freedom: float) -> float:
-    """t with P(|T| ≤ t) = LEVEL, for T of Student's distribution with these degrees of freedom (at least 1)."""
-    normal = NormalDist().inv_cdf((1 + LEVEL) / 2)
+def student(freedom: float, level: float = LEVEL) -> float:
+    """t with P(|T| ≤ t) = level, for T of Student's distribution with these degrees of freedom (at least 1)."""
+    low = NormalDist().inv_cdf((1 + level) / 2)
     if freedom > 1e7:
-        return normal
-    low, high = normal, 13.0  # t falls from 12.71 at one degree of freedom to the normal's 1.96
-    while high - low > 1e-12:
+        return low
+    high = 2 * low  # t falls to the normal's as the degrees of freedom grow
+    while _inside(high, freedom) < level:
+        high *= 2
+    while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if _inside(middle, freedom) < LEVEL else (low, middle)
+        low, high = (middle, high) if _inside(middle, freedom) < level else (low, middle)
     return high
+
+
+def of_pairs(count: int) -> float:
+    """The level of each pair's interval at which, of all pairs of so many means, none misses by chance (Bonferroni)."""
+    return 1 - (1 - LEVEL) / max(count * (count - 1) // 2, 1)
 
 
 def _inside(bound: float, freedom: float) -> float:

@@ -34,10 +34,11 @@ def advise(results: Results) -> Advice | None:
     """The cheapest of the points within one standard error of the highest mean (Breiman et al., 1984)."""
     if not results.points:
         return None
-    best = max(results.points, key=lambda point: (point.accuracy, -point.seconds))
+    trusted = results.sound or results.points
+    best = max(trusted, key=lambda point: (point.accuracy, -point.seconds))
     cost = "seconds" if len(results.devices) == 1 else "parameters"
     least = best.accuracy - (results.error(best) or 0.0)
-    near = [point for point in results.points if point.accuracy >= least]
+    near = [point for point in trusted if point.accuracy >= least]
     chosen = min(near, key=lambda point: (getattr(point, cost), -point.accuracy))
     sentences = []
     if chosen is not best:
@@ -46,6 +47,9 @@ def advise(results: Results) -> Advice | None:
             f"{ratio(best, chosen, cost)}."
         )
     sentences += over_seeds(results, chosen, best) + for_less(results, chosen) + at_equal_time(results, chosen)
+    unsound = [point.name for point in results.points if point not in results.sound]
+    if unsound:
+        sentences.append(f"Not to be trusted, as a seed of theirs failed: {'; '.join(unsound)}.")
     costs = [{"time": "seconds"}.get(name, name) for name in results.plan.objectives if name != "accuracy"]
     if costs:
         on_front = [f"{each.name} ({percent(each.accuracy)}, {price(each)})" for each in pareto(results.points, *costs)]

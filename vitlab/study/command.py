@@ -66,7 +66,7 @@ def create(
         runs: Folder of the runs; the study's are in a folder of its own in it.
         data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
     """
-    base = override(recipes.recipe(recipe), list(settings))
+    base = override(recipes.recipe(recipe, settings), list(settings))
     plan = new_plan(name, base, space, trials, prune, seeds=seeds, objectives=tuple(objectives.split(",")), grace=grace)
     load_data(base, data)  # what is not at hand is said now
     kept = make(plan, storage, runs)

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from vitlab.errors import BadInput
-from vitlab.sample import Difference, student
+from vitlab.sample import Difference, of_pairs, student
 from vitlab.settings import from_json
 from vitlab.study.ledger import Ledger, Slot
 from vitlab.study.plan import Plan
@@ -115,10 +115,21 @@ class Results:
         return None if error is None else student(self.freedom) * error
 
     def difference(self, one: Point, two: Point) -> Difference:
-        """x̄₁ − x̄₂ ± √(m₁² + m₂²), with the margins m of the two."""
-        first, second = self.margin(one), self.margin(two)
-        known = first is not None and second is not None
-        return Difference(one.accuracy - two.accuracy, math.hypot(first or 0, second or 0) if known else None)
+        """x̄₁ − x̄₂ ± t(ν) · √(e₁² + e₂²), e their standard errors, t wide enough for every pair of points at once.
+
+        The highest is compared with all others, and would else be told apart from some by luck alone.
+        """
+        first, second = self.error(one), self.error(two)
+        if first is None or second is None:
+            return Difference(one.accuracy - two.accuracy, None)
+        wide = student(self.freedom, of_pairs(len(self.points)))
+        return Difference(one.accuracy - two.accuracy, wide * math.hypot(first, second))
+
+    @cached_property
+    def sound(self) -> tuple[Point, ...]:
+        """The points of which no seed failed; a mean over those that did not would flatter the others."""
+        failed = {name for name, _ in self.failed}
+        return tuple(point for point in self.points if point.name not in failed)
 
     @cached_property
     def fastest(self) -> float:

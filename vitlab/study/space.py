@@ -9,9 +9,12 @@ from vitlab.errors import BadInput, shorten
 from vitlab.experiment import Experiment
 from vitlab.settings import field_types, find, is_settings, override, read_value
 
+SAME = "all points must be judged by the same held-out pictures"
 FIXED = {
     "seed": "train each point with several seeds by --seeds",
-    "data.validation": "all points must be judged by the same held-out pictures",
+    "data.source": SAME,
+    "data.classes": SAME,
+    "data.validation": SAME,
     "objective": "all points must learn from labels",
 }
 
@@ -59,7 +62,7 @@ def read_space(words: str, base: Experiment) -> tuple[Dimension, ...]:
         path = find(base, name)
         if path in found:
             raise BadInput(f"the space names {'.'.join(path)} twice: give all its values at once")
-        reason = FIXED.get(".".join(path)) or FIXED.get(path[0])
+        reason = FIXED.get(".".join(path)) or (SAME if path[:2] == ("data", "source") else None)
         if reason:
             raise BadInput(f"{name} cannot be part of a space: {reason}")
         found[path] = _read_range(name, path, values, base) if ".." in values else _read_choices(name, values, base)
