@@ -575,6 +575,8 @@ def test_refusals_from_python(trained_runs: Path, tmp_path: Path) -> None:
     (copy / "data.json").write_text(json.dumps(card))
     with pytest.raises(vitlab.BadInput, match="have changed since it was trained"):
         report([copy, two], out=tmp_path / "page.html")
+    with pytest.raises(vitlab.BadInput, match="have changed since it was trained"):
+        vitlab.evaluate(copy, device="cpu")
     assert not (tmp_path / "page.html").exists()
 
 

@@ -331,10 +331,17 @@ def test_a_picture_of_one_patch_is_its_own_window(head: Any) -> None:
     assert learner(*batch_of(learner))[0].isfinite()
 
 
-def test_a_second_running_mean_is_refused() -> None:
-    experiment = small("objective=dino", "ema=0.9")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ema=0.9",), "dino's teacher is one already: use ema=0"),
+        (("flip=yes", "by_turns=yes"), "mirrors all views of a picture alike"),
+    ],
+)
+def test_what_its_views_and_its_teacher_do_not_go_with_is_refused(words, said) -> None:
+    experiment = small("objective=dino", *words)
     card = load_data(experiment, None).card
-    assert "dino's teacher is one already: use ema=0" in refusal(lambda: check_that_it_builds(experiment, card))
+    assert said in refusal(lambda: check_that_it_builds(experiment, card))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from vitlab.errors import BadInput
 from vitlab.model.attention import LinformerMixer, Locality
 from vitlab.model.blocks import BlockLayer
 from vitlab.model.heads import PoolReader
-from vitlab.model.tokens import HalvingStem
+from vitlab.model.tokens import ConvPool, HalvingStem, SeveralScales
 
 
 def names(network: nn.Module, parameters) -> set[str]:
@@ -84,12 +84,24 @@ def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest(model) -> None
     assert {group["lr"] for group in adamw.param_groups} == {0.01}
 
 
-def test_muon_takes_the_filters_of_a_stem_where_it_is_told_to() -> None:
-    network = build(small_vit(tokens=HalvingStem(4, channels=6)))
-    filters = {name for name, p in network.tokens.named_parameters(prefix="tokens") if p.ndim == 4}
+@pytest.mark.parametrize(
+    ("tokens", "first", "more"),
+    [
+        (HalvingStem(4, channels=6), "tokens.see.weight", 4),
+        (ConvPool(4, layers=2, channels=6), "tokens.see.0.weight", 1),
+        (SeveralScales((4, 8)), None, 0),
+    ],
+)
+def test_muon_takes_the_filters_of_a_stem_where_it_is_told_to(tokens, first, more) -> None:
+    network = build(small_vit(tokens=tokens))
+    filters = {name for name, p in network.tokens.named_parameters(prefix="tokens") if p.ndim == 4} - {first}
     muon, _ = Muon(filters=True).build(network)
     taken = names(network, [p for group in muon.param_groups for p in group["params"]])
-    assert taken == block_matrices(network) | filters - {"tokens.see.weight"}
+    assert taken - block_matrices(network) == (filters if more else set())
+    assert len(taken) == len(block_matrices(network)) + more
+
+
+def test_muon_moves_a_filter_as_a_row_of_a_matrix() -> None:
     own = nn.Parameter(torch.randn(6, 2, 3, 3))
     flat = nn.Parameter(own.detach().flatten(1).clone())
     for parameter in (own, flat):

@@ -14,6 +14,8 @@ from vitlab.engine.loop import Loop
 from vitlab.engine.optimisers import AdamW, Muon
 from vitlab.engine.tuning import Everything, HeadOnly, LowRank, Pace, merge
 from vitlab.lab import check_that_it_builds
+from vitlab.model.multiscale import ClassAttention
+from vitlab.model.tokens import ConvStem, HalvingStem, ShiftedPatches
 from vitlab.objectives import Supervised
 
 TESTED = 20
@@ -67,6 +69,23 @@ def test_scales_side_by_side_have_rates_by_their_own_depth() -> None:
     shares = {name: paces(name).share for name, _ in learner.named_parameters()}
     assert {share for name, share in shares.items() if ".blocks.0." in name} == {0.25}
     assert {share for name, share in shares.items() if "head.logits" in name} == {1.0}
+
+
+@pytest.mark.parametrize("tokens", [HalvingStem(4, channels=4), ConvStem(4, channels=4), ShiftedPatches(4)])
+def test_all_of_a_stem_comes_before_the_blocks(tokens) -> None:
+    learner = learner_of(small_vit(tokens=tokens, depth=3))
+    paces = Everything(layer_decay=0.5).paces(learner)
+    names = [name for name, _ in learner.named_parameters() if ".tokens." in name]
+    assert any(".norm." in name for name in names)
+    assert {paces(name).share for name in names} == {0.5**4}
+
+
+def test_what_joins_the_scales_comes_after_their_blocks() -> None:
+    learner = learner_of(small_multiscale(join=ClassAttention()))
+    paces = Everything(layer_decay=0.5).paces(learner)
+    joining = [name for name, _ in learner.named_parameters() if ".join." in name]
+    assert any(".blocks." in name for name in joining)
+    assert {paces(name).share for name in joining} == {1.0}
 
 
 @pytest.mark.parametrize("more", [(), ("ema=0.9",)], ids=["plain", "mean"])

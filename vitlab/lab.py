@@ -55,7 +55,7 @@ def train(
     wanted = name or (run_name(experiment) if isinstance(experiment, str) else otherwise)
     if Path(wanted).name != wanted or wanted.startswith("."):
         raise BadInput(f"'{wanted}' is no name for a run: use letters, digits, - and _")
-    chosen = override(recipe(experiment) if isinstance(experiment, str) else experiment, list(overrides))
+    chosen = override(recipe(experiment, overrides) if isinstance(experiment, str) else experiment, list(overrides))
     team, where = the_team(), find_device(device)
     prepared = prepared or load_data(chosen, data)
     check_that_it_builds(chosen, prepared.card, start)  # what clashes is refused before there is a folder
@@ -159,7 +159,7 @@ def evaluate(run: Run | Path | str, data: Path | str | None = None, device: str 
     """Read the run's test part with its trained model."""
     run = as_run(run)
     experiment, where = run.experiment, find_device(device)
-    test = load_data(experiment, data).test
+    test = tested_on(run, data).test
     bfloat16 = use_bfloat16(experiment.training.precision, where)
     normalise = Normalise(run.card, where)
     found = evaluate_part(run.model().to(where), move(test, where), normalise, bfloat16, experiment.testing)
@@ -187,6 +187,17 @@ def report(
     page = page or common_parent(given) / "comparison.html"
     write(page, comparison.render(chosen, prepared.test.pictures, commands, where).encode())
     return page
+
+
+def tested_on(run: Run, data: Path | str | None) -> Prepared:
+    """The run's pictures, if they are still those that it learned from: a folder that has changed is split anew."""
+    prepared = load_data(run.experiment, data)
+    if (prepared.card.fingerprint, prepared.card.classes) != (run.card.fingerprint, run.card.classes):
+        raise BadInput(
+            f"the pictures of {run.folder} have changed since it was trained, and it may have learned from some that "
+            "would test it now: put back what was there, or train it anew"
+        )
+    return prepared
 
 
 def check_finished(run: Run) -> None:
@@ -239,7 +250,7 @@ def look(
     if isinstance(pictures, Tensor):
         return look_at(network, pictures, token=token, target=target, classes=card.classes)
     names = [pictures] if isinstance(pictures, Path | str) else pictures
-    normalised, shown = read_named(names, card, lambda: load_data(run.experiment, data).test, invert)
+    normalised, shown = read_named(names, card, lambda: tested_on(run, data).test, invert)
     return look_at(network, normalised, token=token, target=target, shown=shown, classes=card.classes)
 
 
@@ -281,8 +292,8 @@ def draw(
     note, pictures = "", seen.pictures
     goal: Tensor | int | None = seen.target
     try:
-        if tested:
-            pictures = some_pictures(load_data(run.experiment, data), tested)
+        if tested and (prepared := tested_on(run, data)).card.test:
+            pictures = some_pictures(prepared, tested)
             goal = seen.asked
     except BadInput as reason:
         note = f"the test part is not at hand ({reason})"
@@ -309,12 +320,31 @@ def check_that_it_builds(experiment: Experiment, card: Card, start: Run | None =
         )
     if isinstance(experiment.objective, Dino) and experiment.training.ema:
         raise BadInput("ema keeps a running mean of the weights, and dino's teacher is one already: use ema=0")
+    if isinstance(experiment.objective, Dino) and experiment.augment.by_turns:
+        raise BadInput(
+            "by_turns mirrors all views of a picture alike, and dino learns from how they differ: use by_turns=no"
+        )
     network = build(experiment.model, Shape(card.channels, card.height, card.width), len(card.classes))
     if start is not None:
-        take_start(network, read_tensors(start.weights)[0], start.weights)
+        begin_from(start, network, card)
     learner, training = experiment.objective.build(network), experiment.training
     training.tuning.prepare(learner)
     training.optimiser.build(learner, training.tuning.paces(learner))
+
+
+def begin_from(start: Run, network: Network, card: Card) -> None:
+    """Take another run's weights, or say why they do not fit; most often the pictures have another size."""
+    try:
+        take_start(network, read_tensors(start.weights)[0], start.weights)
+    except BadInput:
+        then, now = (f"{each.channels}×{each.height}×{each.width}" for each in (start.card, card))
+        if then == now:
+            raise
+        size = f"data.source.size={start.card.height}x{start.card.width}"
+        raise BadInput(
+            f"{start.name} learned from pictures of {then}, and these are {now}: read them in its size, where they are "
+            f"your own by {size}, or fit it to them by 'vitlab transfer {start.folder}'"
+        ) from None
 
 
 def as_run(run: Run | Path | str) -> Run:
@@ -326,15 +356,18 @@ def load_data(experiment: Experiment, folder: Path | str | None) -> Prepared:
 
 
 def find_device(name: str) -> torch.device:
-    """auto: a GPU where there is one, else the CPU."""
+    """auto: a GPU where there is one, else the CPU. One of several GPUs is then the one that all is done on."""
     try:
         device = torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
         if device.type == "cuda" and torch.cuda.is_available():
             check_gpus()
+            if device.index is not None:
+                torch.cuda.set_device(device)
         if name != "auto":
             torch.empty(1, device=device).tolist()  # what cannot be read back, such as meta, cannot be used
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise BadInput(f"no device '{name}' here: use auto, cpu or cuda") from None
+        others = "auto or cpu" if name.startswith("cuda") else "auto, cpu or cuda"
+        raise BadInput(f"no device '{name}' here: use {others}") from None
     return device
 
 

@@ -344,13 +344,15 @@ def use_bfloat16(precision: str, device: torch.device) -> bool:
 
 @contextmanager
 def float32_products(tf32: bool) -> Iterator[None]:
-    """Let a GPU round the factors of float32 products to 10 bits (TF32) or not, and put back what was set before."""
-    before = torch.get_float32_matmul_precision()
+    """Let a GPU round the factors of float32 products and convolutions to 10 bits (TF32) or not; then as it was."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Optimisers and the learning-rate schedule."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -11,6 +12,8 @@ from torch import nn
 from vitlab.engine.muon import Orthogonal
 from vitlab.engine.tuning import Pace, alike
 from vitlab.errors import BadInput
+
+STEM = re.compile(r"tokens\.(.*\.convolve|see\.[1-9]\d*)\.weight$")  # filters behind the first convolution
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Muon:
     weight_decay: float = 0.05  # of both
     beta2: float = 0.999  # AdamW's memory of the squared gradient
     apart: bool = False  # take queries', keys' and values' matrices one by one, not as the one that holds all three
-    filters: bool = False  # move the stem's filters too, each an output feature's row of a matrix, but for the first
+    filters: bool = False  # move those of halving-stem and conv-pool too, each a row of a matrix, but for the first
 
     def __post_init__(self) -> None:
         check(self)
@@ -51,7 +54,7 @@ class Muon:
         rest: list[tuple[str, nn.Parameter]] = []
         for name, parameter in trained(model):
             in_block = parameter.ndim == 2 and "blocks." in name and name.endswith("weight")
-            in_stem = self.filters and name.endswith("convolve.weight")
+            in_stem = self.filters and STEM.search(name)
             (matrices if in_block or in_stem else rest).append((name, parameter))
         if not matrices:
             raise BadInput(

@@ -114,9 +114,8 @@ class Run:
     ) -> None:
         """Write down all that is known before the first step, and what else there is to say of what is `around`."""
         if (self.folder / "experiment.json").exists():
-            raise BadInput(
-                f"{self.folder} is there already: go on with 'vitlab resume {self.folder}', or choose another --name"
-            )
+            go_on = "" if self.finished else f"go on with 'vitlab resume {self.folder}', or "
+            raise BadInput(f"{self.folder} is there already: {go_on}choose another --name")
         origin = dict(around or {})
         if start is not None:
             content = start.weights.read_bytes()

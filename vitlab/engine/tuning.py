@@ -13,6 +13,7 @@ from vitlab.errors import BadInput
 from vitlab.objectives import Learner
 
 LOGITS = "head.logits."
+AFTER = re.compile(r"(network\.)?(norm|head|join)\.")  # what comes after the last block
 Matrix = Literal["qkv", "out", "enter", "leave"]
 
 
@@ -48,7 +49,7 @@ class Everything:
         last = 1 + max((block_of(name) for name, _ in learner.named_parameters()), default=0)
 
         def pace(name: str) -> Pace:
-            place = last if re.search(r"(^|\.)(norm|head)\.", outside_blocks(name)) else block_of(name)
+            place = last if AFTER.match(name) else block_of(name)
             return Pace(self.layer_decay ** (last - place), bool(self.head_first) and LOGITS not in name)
 
         return pace
@@ -156,7 +157,3 @@ def block_of(name: str) -> int:
     """The number of the block that a weight belongs to, from 1; 0 for what comes before them."""
     found = re.search(r"(^|\.)blocks\.(\d+)\.", name)
     return int(found[2]) + 1 if found else 0
-
-
-def outside_blocks(name: str) -> str:
-    return "" if block_of(name) else name
