@@ -122,6 +122,40 @@ def test_a_folder_is_a_recipe(pictures, tmp_path, monkeypatch, capsys):
     assert "12x16" in capsys.readouterr().out
 
 
+def test_how_pictures_are_read_is_said_before_they_are_surveyed(pictures, tmp_path, monkeypatch, capsys):
+    (pictures / "dark/broken.png").write_bytes(b"no picture at all")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r"unreadable=skip leaves them out"):
+        recipes.recipe("folder:shades")
+    for words in (
+        ["train", "folder:shades"],
+        ["pretrain", "mae", "folder:shades"],
+        ["pretrain", "dino", "folder:shades"],
+    ):
+        main([*words, "unreadable=skip", "epochs=1", "width=24", "depth=1"])
+    kinds = {name: vitlab.open_run(f"runs/{name}").experiment for name in ("shades", "shades-mae", "shades-dino")}
+    assert [each.objective.kind for each in kinds.values()] == ["supervised", "mae", "dino"]
+    assert {each.data.source.unreadable for each in kinds.values()} == {"skip"}
+    main(["settings", "folder:shades", "unreadable=skip"])
+    assert "12x16" in capsys.readouterr().out
+
+
+def test_a_folder_that_has_changed_is_not_tested_on(pictures, tmp_path, monkeypatch, capsys):
+    """It would be split anew, and what was learned from would test the model."""
+    monkeypatch.chdir(tmp_path)
+    main(["train", "folder:shades", "epochs=1", "width=24", "depth=1", "--quiet"])
+    accuracy = vitlab.evaluate("runs/shades", device="cpu").accuracy
+    assert accuracy == vitlab.open_run("runs/shades").result["test_accuracy"]
+    (pictures / "dark/0.png").unlink()
+    with pytest.raises(BadInput, match="have changed since it was trained"):
+        vitlab.evaluate("runs/shades", device="cpu")
+    capsys.readouterr()
+    main(["look", "runs/shades", "shades/dark/1.png"])
+    assert "the test part is not at hand (the pictures of runs/shades have changed" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 def test_arrays_keep_their_size(tmp_path):
     file, random = tmp_path / "small.npz", np.random.default_rng(0)
     np.savez(file, images=random.integers(0, 255, (60, 15, 21), np.uint8), labels=np.arange(60) % 3)

@@ -66,6 +66,9 @@ def test_positions_are_resampled_and_extra_tokens_keep_theirs() -> None:
     wanted = F.interpolate(laid, size=(7, 3), mode="bicubic", antialias=True).reshape(5, 21).T
     torch.testing.assert_close(moved[3:], wanted)
     torch.testing.assert_close(resized_positions(table, Grid(4, 6), Grid(4, 6)), table, rtol=1e-5, atol=1e-6)
+    half = resized_positions(table.half(), Grid(4, 6), Grid(7, 3))  # as shipped models keep them
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.float(), moved, rtol=2e-3, atol=2e-3)
     even = torch.cat([table[:3], torch.full((24, 5), 2.0)])
     torch.testing.assert_close(resized_positions(even, Grid(4, 6), Grid(9, 9))[3:], torch.full((81, 5), 2.0))
 

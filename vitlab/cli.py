@@ -43,6 +43,8 @@ from vitlab.study.command import VERBS as STUDY_VERBS
 from vitlab.study.command import study
 from vitlab.transfer.command import transfer
 
+PIPED = 400  # columns of a table that no terminal shows
+
 
 def train(
     recipe: Positional[str],
@@ -69,7 +71,7 @@ def train(
     """
     chosen: Experiment | str = recipe
     if is_own(recipe) and not quiet:
-        found = choices(recipe)
+        found = choices(recipe, settings)
         show_choices(found)
         chosen = experiment(recipe, found)
     started = lab.train(
@@ -222,9 +224,10 @@ def settings(recipe: Positional[str] = "digits", settings: Positional[tuple[str,
         settings: Changes to it as setting=value; a part's own settings follow its kind.
     """
     table = plain_table("setting", "value", "may be", "meaning")
-    for entry in walk(override(recipes.recipe(recipe), list(settings))):
+    table.columns[0].no_wrap = True  # a name is to be found and copied whole, and a line that goes to a program, too
+    for entry in walk(override(recipes.recipe(recipe, settings), list(settings))):
         table.add_row(".".join(entry.path), write_value(entry.value), entry.allowed, entry.meaning)
-    out.print(table, markup=False)
+    (out if out.is_terminal else terminal(width=PIPED)).print(table, markup=False)
 
 
 def reproduce(

@@ -4,9 +4,9 @@ from rich.console import Console
 from rich.table import Table
 
 
-def terminal(quiet: bool = False) -> Console:
+def terminal(quiet: bool = False, width: int | None = None) -> Console:
     """A console that colours no numbers and leaves long lines to the terminal; `quiet` shows nothing."""
-    return Console(quiet=quiet, highlight=False, soft_wrap=True)
+    return Console(quiet=quiet, highlight=False, soft_wrap=True, width=width)
 
 
 def plain_table(*headings: str) -> Table:

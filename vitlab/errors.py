@@ -3,6 +3,22 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+# What other libraries call our settings.
+ELSEWHERE = {
+    "lr": "learning_rate",
+    "wd": "weight_decay",
+    "batch_size": "batch",
+    "patch_size": "patch",
+    "embed_dim": "width",
+    "hidden_size": "width",
+    "dim": "width",
+    "num_heads": "heads",
+    "num_layers": "depth",
+    "layers": "depth",
+    "mlp_ratio": "mlp",
+    "drop_path": "stochastic_depth",
+}
+
 
 class BadInput(ValueError):
     """The user's input cannot be used; the message says what was given, what is allowed, and is printed alone."""
@@ -13,8 +29,9 @@ def choose(given: str, allowed: Iterable[str], what: str) -> str:
     choices = sorted(allowed)
     if given in choices:
         return given
-    near = get_close_matches(given, choices, n=1, cutoff=0.5)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    near = [choice for choice in choices if choice.startswith(f"{given}-")]
+    near = near or get_close_matches(ELSEWHERE.get(given, given), choices, n=1, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(repr(choice) for choice in near)}?" if near else ""
     listed = f": choose from {', '.join(choices)}" if len(choices) <= 15 or not near else ""
     raise BadInput(f"no {what} called '{shorten(given)}'{listed}{hint}")
 

@@ -9,6 +9,7 @@ from vitlab.data import Arrays, Folder
 from vitlab.data.survey import Survey
 from vitlab.data.words import counted
 from vitlab.engine.optimisers import Muon, Schedule
+from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Training
 from vitlab.model import ViT
 from vitlab.model.attention import Softmax
@@ -16,7 +17,7 @@ from vitlab.model.blocks import Block
 from vitlab.model.heads import Mean
 from vitlab.model.tokens import HalvingStem
 from vitlab.objectives.supervised import Supervised
-from vitlab.settings import override
+from vitlab.settings import find, override
 
 OWN = {"folder": Folder, "npz": Arrays}
 LONGEST = 64  # pixels of a side; what is finer is seldom worth its time here
@@ -69,12 +70,21 @@ def begin(name: str) -> Experiment:
     return override(BASE, [f"data.source={kind}:{path}"])
 
 
-def choices(name: str) -> list[Choice]:
-    """What is chosen for these pictures, and why."""
-    source = begin(name).data.source
+def choices(name: str, settings: Sequence[str] = ()) -> list[Choice]:
+    """What is chosen for these pictures, and why; how they are to be read is for `settings` to say."""
+    start = begin(name)
+    source = override(start, [word for word in settings if says_how_to_read(word, start)]).data.source
     assert isinstance(source, Folder | Arrays)
     survey = source.survey()
     return [*grid(survey), change(survey), *model(survey), *length(survey, source.test), *remarks(survey)]
+
+
+def says_how_to_read(word: str, start: Experiment) -> bool:
+    """Whether setting=value is one of the source's own; one that is no setting at all is refused later."""
+    try:
+        return find(start, word.partition("=")[0])[:2] == ("data", "source")
+    except BadInput:
+        return False
 
 
 def grid(survey: Survey) -> Iterator[Choice]:

@@ -105,7 +105,7 @@ def in_threads(
 def refuse(failed: dict[str, str], unreadable: str) -> None:
     if failed and unreadable == "refuse":
         raise BadInput(
-            f"{counted(len(failed), 'picture')} cannot be read (unreadable 'skip' leaves them out): {named(failed)}"
+            f"{counted(len(failed), 'picture')} cannot be read (unreadable=skip leaves them out): {named(failed)}"
         )
 
 

@@ -7,8 +7,11 @@ import tyro
 from tyro.conf import Positional
 
 from vitlab import lab, recipes
+from vitlab.own import is_own
 from vitlab.pretrain.labels import Study, table
 from vitlab.printed import Device, Folder, RunName, announce, out, show_result
+
+FIT = {"mae": ("shift=0",), "dino": ("ema=0",)}  # what of the model for one's own pictures goes with neither labels
 
 
 def pretrain(
@@ -36,10 +39,11 @@ def pretrain(
         quiet: Print only the result.
     """
     chosen = f"{recipe}-{how}"
-    words = settings if chosen in recipes.names() else (f"objective={how}", *settings)
-    known = chosen if chosen in recipes.names() else recipe
+    named = chosen in recipes.names()
+    words = settings if named else (f"objective={how}", *(FIT[how] if is_own(recipe) else ()), *settings)
+    known = recipes.recipe(chosen if named else recipe, settings)
     started = lab.train(
-        recipes.recipe(known), *words, name=name, otherwise=f"{recipes.run_name(recipe)}-{how}",
+        known, *words, name=name, otherwise=f"{recipes.run_name(recipe)}-{how}",
         runs=runs, data=data, device=device, quiet=quiet, begun=announce,
     )  # fmt: skip
     show_result(started)
@@ -60,7 +64,8 @@ def finetune(
 
     Args:
         run: The run to start from; its settings are taken too, but for the objective.
-        settings: Changes to them, such as epochs=5 data.limit=1000 learning_rate=1e-3.
+        settings: Changes to them, such as epochs=20 data.limit=1000 learning_rate=1e-3: the logits start anew, so that
+            a run that had few epochs needs more here.
         name: Name of the new run; left out, the other's with -finetuned.
         runs: Folder of the runs.
         data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
@@ -99,4 +104,4 @@ def labels(
     study = Study(lab.as_run(run), settings, shares, seeds, folder or run / "labels", data=data, device=device)
     record = study.finish(lambda line: out.print(line, markup=False))
     out.print(table(record), markup=False)
-    out.print(f"all of it: {study.path}", markup=False)
+    out.print(f"curves: {study.chart} · all of it: {study.path}", markup=False)

@@ -1,5 +1,6 @@
 """Recipes: one file per published result; a file's name is the recipe's, its docstring states what it gives."""
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -40,10 +41,13 @@ def run_name(name: str) -> str:
     return own_name(name) if is_own(name) else Path(name).stem
 
 
-def recipe(name: str) -> Experiment:
-    """A recipe by name, the configuration in a JSON file (such as a run's experiment.json), or one for folder:PATH."""
+def recipe(name: str, settings: Sequence[str] = ()) -> Experiment:
+    """A recipe by name, the configuration in a JSON file (such as a run's experiment.json), or one for folder:PATH.
+
+    The last is chosen for the pictures as they are read by these settings, which are not put into it.
+    """
     if is_own(name):
-        return experiment(name, choices(name))
+        return experiment(name, choices(name, settings))
     if name.endswith(".json"):
         return from_json(Experiment, read_json(Path(name)), name)
     return module(name).recipe

@@ -139,7 +139,7 @@ def resized_positions(table: Tensor, old: Grid, new: Grid) -> Tensor:
     """(old tokens, d) → (new tokens, d): bicubic and antialiased; tokens before the patches keep their rows."""
     extra = len(table) - old.tokens
     laid = rearrange(table[extra:], "(y x) d -> 1 d y x", y=old.rows)
-    moved = F.interpolate(laid, size=(new.rows, new.columns), mode="bicubic", antialias=True)
+    moved = F.interpolate(laid.float(), size=(new.rows, new.columns), mode="bicubic", antialias=True).to(table.dtype)
     return torch.cat([table[:extra], rearrange(moved, "1 d y x -> (y x) d")])
 
 
