@@ -347,6 +347,21 @@ def test_the_shape_is_found(model, shape):
     assert built.training
 
 
+def test_a_single_logit_is_learned_too():
+    """Cross-entropy over one class is 0 whatever the model says."""
+    model = Sound()
+    model.head = nn.Linear(WIDTH, 1)
+    report = vitlab.check.check(model, DIGIT)
+    assert report.named("fine").keys() >= {"gradients"}
+    assert not report.named("mistake")
+
+
+def test_a_slow_model_is_not_blamed(monkeypatch):
+    monkeypatch.setattr(learning, "SECONDS", 0.0)
+    found = vitlab.check.check(Sound(), DIGIT, only=("overfit",)).named("unknown")["overfit"]
+    assert found.measured.startswith("too slow to say: after 0 steps")
+
+
 def test_a_model_that_answers_no_picture_is_refused():
     with pytest.raises(BadInput, match="give the shape"):
         find_shape(nn.Linear(7, 3))

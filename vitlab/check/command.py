@@ -72,7 +72,8 @@ def check(
     named = [*targets, *(submissions(folder) if folder else [])]
     if not named:
         raise BadInput("nothing to check: write vitlab check FILE.py:CLASS, or --folder FOLDER")
-    chosen(only, skip, loaders=True)
+    if not chosen(only, skip, loaders=True):
+        raise BadInput("no probe is left to ask: --skip names all that --only does")
     size, limits = read_shape(shape) if shape else None, Limits(seconds, memory)
     order = Order(model or "", size, classes, loaders or "", only, skip, limits)
     reports = []

@@ -53,6 +53,9 @@ def others_of(given: Any) -> Tensor | float:
 
 
 def loss_of(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy; of a single logit that of yes and no, since among one class there is nothing to choose."""
+    if outputs.shape[-1] == 1:
+        return F.binary_cross_entropy_with_logits(outputs, torch.zeros_like(outputs))
     return F.cross_entropy(outputs, labels)
 
 
@@ -159,10 +162,12 @@ def overfit(subject: Subject) -> Finding:
     pictures, labels = subject.pictures(32, seed=2), subject.labels(32)
     if subject.classes < 2 or not any(parameter.requires_grad for parameter in subject.model.parameters()):
         return unknown("there is nothing to learn")
+    rates = RATES[:1] if blind(subject, pictures) else RATES
     started, best, lowest, steps, in_time = time.monotonic(), 0.0, float("inf"), 0, True
-    for rate in RATES[:1] if blind(subject, pictures) else RATES:
+    for rate in rates:
         left = SECONDS - (time.monotonic() - started)
         if left <= 0:
+            in_time = False
             break
         know, loss, used, in_time = by_heart(subject, pictures, labels, rate, left)
         best, lowest, steps = max(best, know), min(lowest, loss), steps + used
