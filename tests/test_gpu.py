@@ -36,6 +36,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS"),  # a thread's first gradient
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),  # advice that float32 runs do not want
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # the compiler asks what is no leaf for it
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),  # which says that it is a prototype
 ]
 
 
@@ -105,8 +106,9 @@ def counted_kernels():
         yield counted
 
 
-def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
+def near(found: torch.Tensor, expected: torch.Tensor, part: float) -> bool:
+    """Whether it differs by less than a part of what is expected; nothing, or all zeros, must be met."""
+    return bool((found - expected).norm() <= part * expected.norm())
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
@@ -142,12 +144,13 @@ def test_gelu_behind_a_bias_is_torchs(shape, compiled):
     found = torch.autograd.grad(y, wanted, asked)
     expected = F.gelu(layer(x))
     for one, other in zip([y, *found], [expected, *torch.autograd.grad(expected, wanted, asked.float())], strict=True):
-        assert not one.numel() or relative(one.float(), other) < 0.02
+        assert near(one.float(), other, 0.02)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("shape", [(9, 64, 32, 32), (3, 48, 7, 5), (2, 3, 4, 4), (2, 512, 2, 3), (0, 8, 2, 2)], ids=str)
 def test_a_norm_with_gelu_is_torchs_in_double_precision(shape, compiled):
+    """Tolerance: of outputs 8 bits; gradients go through a slope of 8 bits, and few numbers do not average that out."""
     torch.manual_seed(0)
     norm = nn.GroupNorm(1, shape[1]).cuda()
     nn.init.normal_(norm.weight)
@@ -162,8 +165,9 @@ def test_a_norm_with_gelu_is_torchs_in_double_precision(shape, compiled):
     wanted = torch.autograd.grad(expected, [precise, *norm.parameters()], asked.double())
     assert y.dtype == found[0].dtype == torch.bfloat16
     assert y.shape == z.shape
-    for one, other in zip([y, *found], [expected, *wanted], strict=True):
-        assert not one.numel() or relative(one.double(), other) < 3e-3
+    assert near(y.double(), expected, 3e-3)
+    for one, other in zip(found, wanted, strict=True):
+        assert near(one.double(), other, 6e-3)
 
 
 MIXED = ("optimiser=muon", "ema=0.99", "cutmix=1", "mixup=0.8", "erase=0.2")
@@ -201,8 +205,8 @@ def test_a_step_does_not_wait_for_the_one_before(tmp_path, words):
     chosen = torch.arange(16, device="cuda")
     for _ in range(2):
         loop.train_step(chosen)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         loop.train_step(chosen)
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -273,6 +277,7 @@ def losses_of(run: vitlab.Run) -> list[float]:
         (*DROPPED, "ema=0.9", "clip=0.1", "rotate=10"),
         ("clip=0", "head=mean"),
         ("optimiser=muon", "mixup=0.8", "cutmix=1", "mixed=0.7", "label_smoothing=0.1", "ema=0.9"),
+        ("window=0.5", "window_until=0.5"),
         ("objective=mae", "head=mean"),
         ("objective=dino", "small_views=2", "prototypes=64", "frozen=0.3"),
     ],
@@ -297,10 +302,11 @@ def test_what_is_dropped_in_a_recorded_step_is_drawn_anew_at_each(tmp_path):
     assert losses == pytest.approx([line["loss"] for line in plain.metrics()], rel=1e-5)
 
 
+@pytest.mark.parametrize("extra", [(), ("window=0.5", "window_until=0.4")], ids=["whole", "window"])
 @pytest.mark.parametrize("steps", [2, 7, 10, 16])
-def test_a_run_with_a_recorded_step_goes_on_from_its_checkpoint(tmp_path, steps):
+def test_a_run_with_a_recorded_step_goes_on_from_its_checkpoint(tmp_path, steps, extra):
     """Stopped before the step is recorded, and after; in the middle of an epoch, and at its end."""
-    experiment = recorded(*DROPPED, "ema=0.9", "clip=0.1", "graph=yes")
+    experiment = recorded(*DROPPED, "ema=0.9", "clip=0.1", "graph=yes", *extra)
     whole = trained(experiment, tmp_path / "whole", device="cuda")
     stop_after(steps, loop_of(experiment, tmp_path / "stopped", device="cuda"))
     stopped = trained(experiment, tmp_path / "stopped", device="cuda")

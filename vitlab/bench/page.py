@@ -13,6 +13,7 @@ from vitlab.bench.roofline import KIND_NAMES, Bound
 from vitlab.bench.runners import LOOP
 from vitlab.bench.sections import FITTED, attention_lines, attention_section, growth_lines, growth_section, time_words
 from vitlab.bench.settings import MANNERS
+from vitlab.bench.tables import where
 from vitlab.engine.storage import make_folder, read_json, write
 from vitlab.sample import Sample
 
@@ -213,8 +214,7 @@ def recipe_cells(record: Mapping[str, Any]) -> list[str]:
         f"{mean_of(runs, 'train_seconds'):,.1f} s",
         f"{max(run.get('compile_seconds', 0) for run in runs):,.0f} s",
         f"{mean_of(runs, 'images_per_second'):,.0f}",
-        record["device"],
-        record["date"][:10],
+        *where(record),
     ]
 
 
@@ -300,7 +300,7 @@ def roofline_table(records: Sequence[Record]) -> list[str]:
     lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 3) + "---|---|"]
     for record in records:
         for run in record["runs"]:
-            cells = [*bound_cells(Bound(**run)), record["device"], record["date"][:10]]
+            cells = [*bound_cells(Bound(**run)), *where(record)]
             lines.append(f"| {' | '.join(cells)} |")
     for record in records:
         for bound in (Bound(**run) for run in record["runs"]):

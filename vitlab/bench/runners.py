@@ -68,54 +68,57 @@ Make = Callable[[Setting, Manner], Runner]
 
 
 def enter(ring: Ring, contenders: list[Contender], manner: Manner, tell: Callable[[str], object]) -> list[Runner]:
-    """Every contender in one manner; for the best, each setting is tried first, and compiled code then made anew."""
+    """Every contender in one manner; for the best, each setting is tried first."""
     makes: dict[str, Make] = {LOOP: partial(loop_runner, ring, LOOP)}
     if manner == "best":
         makes[LEAN] = partial(loop_runner, ring, LEAN)
     makes |= {contender.name: partial(library_runner, ring, contender) for contender in contenders}
-    chosen: dict[str, tuple[Setting, str]] = {}
+    if manner == "users":
+        return [make(users_setting(ring.device, name in (LOOP, LEAN)), manner) for name, make in makes.items()]
+    chosen: dict[str, tuple[Runner, str]] = {}
     for name, make in makes.items():
-        loop = name in (LOOP, LEAN)
-        chosen[name] = users_setting(ring.device, loop), ""
-        if manner == "best":
-            chosen[name] = choose(make, candidates(ring.device, loop), ring)
-            tell(f"{ring.work.name}, {name}: {chosen[name][0]} ({chosen[name][1]})")
-    return [with_note(makes[name](setting, manner), words) for name, (setting, words) in chosen.items()]
+        chosen[name] = choose(make, candidates(ring.device, name in (LOOP, LEAN)), ring)
+        tell(f"{ring.work.name}, {name}: {chosen[name][0].setting} ({chosen[name][1]})")
+    if ring.device.type == "cuda":  # where each was compiled in one way alone, and stays as it is
+        return [with_note(runner, words) for runner, words in chosen.values()]
+    return [with_note(makes[name](runner.setting, manner), words) for name, (runner, words) in chosen.items()]
 
 
 def with_note(runner: Runner, words: str) -> Runner:
     return Runner(**(vars(runner) | {"note": "; ".join(part for part in (runner.note, words) if part)}))
 
 
-def choose(make: Make, tried: tuple[Setting, ...], ring: Ring) -> tuple[Setting, str]:
+def choose(make: Make, tried: tuple[Setting, ...], ring: Ring) -> tuple[Runner, str]:
     """The fastest of the settings by turns, and what each took, in words; one that fails is named and left out.
 
     Compiled code that cannot be recorded is tried without.
     """
-    calls: dict[str, Call] = {}
-    settings: dict[str, Setting] = {}
+    runners: dict[str, Runner] = {}
     words, queue = [], list(tried)
     for setting in queue:
         name = str(setting)
         try:
-            step = make(setting, "best").step
-            step()
+            runner = make(setting, "best")
+            runner.step()
         except (RuntimeError, TypeError, AttributeError, AssertionError) as problem:  # as compilers fail
             words.append(f"{name}: fails ({one_line(problem, 60)})")
             if setting.compiled and setting.recorded:
                 queue.append(replace(setting, recorded=False))
         else:
-            calls[name], settings[name] = step, setting
-    if not calls:
+            runners[name] = runner
+    if not runners:
         raise BadInput(f"nothing works here of {'; '.join(words)}")
-    timings = take_turns(calls, TRIALS, repeats_for(ring.work), ring.device)
-    calls.clear()
-    torch.compiler.reset()
-    torch.cuda.empty_cache()  # where there is a GPU, the next contender has all of its memory
+    timings = take_turns(
+        {name: each.step for name, each in runners.items()}, TRIALS, repeats_for(ring.work), ring.device
+    )
     base = next(iter(timings.values()))
-    best = min(timings, key=lambda name: timings[name].ratio(base))
+    best = runners[min(timings, key=lambda name: timings[name].ratio(base))]
+    if ring.device.type != "cuda":  # a model compiled in several ways would ask at each call which of them it is
+        torch.compiler.reset()
+    runners.clear()
+    torch.cuda.empty_cache()  # where there is a GPU, the next contender has what the others took
     words = [f"{name} {timing.median * 1e3:,.1f} ms" for name, timing in timings.items()] + words
-    return settings[best], f"tried: {', '.join(words)}"
+    return best, f"tried: {', '.join(words)}"
 
 
 def repeats_for(work: Work) -> int:

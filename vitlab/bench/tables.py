@@ -50,4 +50,9 @@ def link(record: Mapping[str, Any], folder: str) -> str:
 
 
 def where(record: Mapping[str, Any]) -> list[str]:
-    return [record["device"], record["date"][:10]]
+    """The device, with the cores that were used where some were left, and the day."""
+    device, threads = record["device"], record.get("threads", 0)
+    name, _, cores = device.removesuffix(" cores").rpartition(", ")
+    if device.endswith(" cores") and 0 < threads < int(cores):
+        device = f"{name}, {threads} of {cores} cores"
+    return [device, record["date"][:10]]
