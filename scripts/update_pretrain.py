@@ -1,13 +1,15 @@
-"""Fill the tables of docs/pretrain.md from the records in results/: python scripts/update_pretrain.py."""
+"""Fill the tables of docs/pretrain.md, and draw its curves, from the records in results/: update_pretrain.py."""
 
 from pathlib import Path
 
 from vitlab.bench.page import learned_from_labels, read_records
 from vitlab.marks import filled
 from vitlab.pretrain import page
+from vitlab.pretrain.labels import curves
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "pretrain.md"
+CHARTS = ROOT / "docs" / "pretrain"
 
 
 def updated(text: str) -> str:
@@ -22,5 +24,13 @@ def updated(text: str) -> str:
     return filled(text, made)
 
 
+def drawn() -> dict[Path, str]:
+    """What labels are worth, a chart for each record."""
+    return {CHARTS / f"{record['name']}.svg": curves(record) for record in read_records(ROOT / "results" / "labels")}
+
+
 if __name__ == "__main__":
+    CHARTS.mkdir(exist_ok=True)
+    for path, chart in drawn().items():
+        path.write_text(chart, encoding="utf-8")
     PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -239,7 +239,8 @@ def test_a_class_may_be_called_unlabelled(tmp_path: Path) -> None:
 
 def test_what_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
     assert "no folder was given" in refusal(Folder())
-    assert "does not exist" in refusal(Folder(str(tmp_path / "missing")))
+    assert refusal(Folder(str(tmp_path / "missing"))).endswith("does not exist")
+    assert f"missing does not exist, as seen from {Path.cwd()}" in refusal(Folder("missing"))
     assert "is no folder" in refusal(Folder(__file__))
     assert "empty of class folders" in refusal(Folder(str(tmp_path)))
     classes(tmp_path, 5, ("only",))

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -75,6 +76,12 @@ def test_a_fine_tuned_run_can_be_moved_and_resumed_without_the_other(pretrained,
 def test_a_start_that_does_not_fit_is_refused_before_there_is_a_folder(pretrained, tmp_path):
     text = refusal(lambda: lab.finetune(pretrained, "width=32", runs=tmp_path / "runs", device="cpu", quiet=True))
     assert "weights.safetensors does not fit this model" in text
+    small = np.zeros((40, 14, 14), np.uint8)
+    np.savez(tmp_path / "small.npz", images=small, labels=np.arange(40) % 2)
+    words = (f"data.source=npz:{tmp_path / 'small.npz'}", "limit=0", "validation=0.2")
+    text = refusal(lambda: lab.finetune(pretrained, *words, runs=tmp_path / "runs", device="cpu", quiet=True))
+    assert "digits learned from pictures of 1×28×28, and these are 1×14×14" in text
+    assert "vitlab transfer" in text
     assert not (tmp_path / "runs").exists()
 
 
@@ -98,6 +105,7 @@ def test_pictures_without_labels_are_learned_from_and_not_judged(vitlab, photos,
     assert "vitlab pretrain" in refused_words
     assert "no test pictures, so no figure" in vitlab("evaluate", run.folder).stdout
     assert "no test pictures, so no figure" in vitlab("report", run.folder).stdout
+    assert "look.html" in vitlab("look", run.folder, photos / "0.png").stdout
     assert "knows no classes" in refused(vitlab("predict", run.folder, photos / "0.png", status=2))
     assert "have no labels" in refused(vitlab("finetune", run.folder, status=2))
     assert "no labels, so none can be left out" in refused(vitlab("labels", run.folder, status=2))
@@ -122,6 +130,10 @@ def test_labels_are_counted_out_and_every_way_is_tried(vitlab, pretrained, tmp_p
         experiment = package.open_run(tmp_path / f"study/finetuned-{labels}-0").experiment
         assert (experiment.data.limit, experiment.seed) == (labels, 0)
     assert "from scratch, in the same time" in " ".join(done.stdout.split())
+    chart = ElementTree.parse(tmp_path / "study/labels.svg").getroot()
+    titles = [line[0].text for line in chart.iter() if line.get("class") == "line"]
+    assert titles == ["linear probe", "fine-tuned", "from scratch", "from scratch, in the same time"]
+    assert {"26 labels", "128 labels"} <= {words.text for words in chart.iterfind(".//{*}text")}
     before = {path: path.read_bytes() for path in (tmp_path / "study").rglob("weights.safetensors")}
     vitlab(*words)
     assert before == {path: path.read_bytes() for path in (tmp_path / "study").rglob("weights.safetensors")}

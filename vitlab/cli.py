@@ -114,8 +114,8 @@ def evaluate(run: Positional[Path], /, data: Folder = None, device: Device = "au
     show_accuracy(result.accuracy, low, high, result.count)
     card = open_run(run).card
     confusion = result.confusion()
-    worst = sorted(range(len(card.classes)), key=lambda i: float(confusion[i, i] / confusion[i].sum().clamp(min=1)))
-    for i in worst[:3] if result.count else []:
+    wrong = [i for i in range(len(card.classes)) if confusion[i, i] < confusion[i].sum()]
+    for i in sorted(wrong, key=lambda i: float(confusion[i, i] / confusion[i].sum()))[:3]:
         out.print(f"  {card.classes[i]}: {int(confusion[i, i])} of {int(confusion[i].sum())} right", markup=False)
 
 

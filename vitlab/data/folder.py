@@ -161,8 +161,10 @@ def existing(given: str) -> OnDisk | Archive:
     if path.is_file() and path.name.casefold().endswith(SUFFIXES):
         return Archive(path)
     if not path.is_dir():
-        wanted = f"is no folder and no archive ({', '.join(SUFFIXES)})" if path.exists() else "does not exist"
-        raise BadInput(f"{shown(path)} {wanted}")
+        if path.exists():
+            raise BadInput(f"{shown(path)} is no folder and no archive ({', '.join(SUFFIXES)})")
+        seen = "" if path.is_absolute() else f", as seen from {shown(Path.cwd())}"
+        raise BadInput(f"{shown(path)} does not exist{seen}")
     return OnDisk(path)
 
 

@@ -67,7 +67,7 @@ def predict(
     if not read and not unread:
         raise BadInput(f"no picture in {', '.join(map(str, folders))}")
     told = [summary(read, unread, time.perf_counter() - began)] if folders else []
-    if predictor.temperature != 1:
+    if read and predictor.temperature != 1:
         told.append(f"probabilities calibrated, temperature {predictor.temperature:.2f}")
     if told:
         remark("; ".join(told))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -18,11 +19,13 @@ from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.loop import use_bfloat16
 from vitlab.engine.probe import Reader, probe
 from vitlab.engine.run import Run, describe_environment
-from vitlab.engine.storage import make_folder, write_json
+from vitlab.engine.storage import make_folder, write, write_json
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
 from vitlab.lab import check_finished, find_device, load_data, train_in
 from vitlab.objectives import Supervised
+from vitlab.reproduce import charts
+from vitlab.sample import Sample
 from vitlab.settings import override, to_json
 
 MORE = 100  # the most times as many epochs that a small share of the labels is given, for as many steps
@@ -63,6 +66,10 @@ class Study:
     def path(self) -> Path:
         return self.folder / "labels.json"
 
+    @property
+    def chart(self) -> Path:
+        return self.folder / "labels.svg"
+
     @cached_property
     def whole(self) -> Prepared:
         return load_data(self.base, self.data)
@@ -73,10 +80,11 @@ class Study:
         make_folder(self.folder)
         for share in self.shares:
             labels = max(round(share * len(self.whole.train)), len(self.whole.card.classes))
-            for row in (self.probed(labels), *self.trained(share, labels)):
+            for row in chain([self.probed(labels)], self.trained(share, labels)):
                 rows.append({"share": share, "labels": labels} | row)
                 tell(f"{share:.0%} of the labels, {WAYS[row['way']]}: {row['test_accuracy']:.2%}")
                 write_json(self.path, self.record(rows))
+        write(self.chart, curves(self.record(rows)).encode())
         return self.record(rows)
 
     def record(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -103,22 +111,27 @@ class Study:
         found = Evaluation((features(data.test.pictures) @ weight.mT + bias).cpu(), data.test.labels)
         return {"way": "probe", "test_accuracy": found.accuracy}
 
-    def trained(self, share: float, labels: int) -> Sequence[dict[str, Any]]:
-        """Fine-tuned, from scratch, and from scratch for as long as pretraining and fine-tuning took."""
-        epochs = round(self.base.training.epochs * min(1 / share, MORE))
-        rows = []
+    def trained(self, share: float, labels: int) -> Iterator[dict[str, Any]]:
+        """Fine-tuned, from scratch, and from scratch for as long as pretraining and fine-tuning took.
+
+        Fewer labels make shorter epochs: there are as many more of them, to warm up in, and between two looks at the
+        pictures held out, whose time would else count as training.
+        """
+        times, training = min(1 / share, MORE), self.base.training
+        epochs, measure = (max(round(number * times), 1) for number in (training.epochs, training.measure))
+        paced = [f"epochs={epochs}", f"measure={measure}", f"warmup={training.schedule.warmup * times!r}"]
         for seed in range(self.seeds):
-            chosen = override(self.base, [f"limit={labels}", f"epochs={epochs}", f"seed={seed}"])
+            chosen = override(self.base, [f"limit={labels}", *paced, f"seed={seed}"])
             tuned = self.train(f"finetuned-{labels}-{seed}", chosen, self.run)
+            yield self.row("finetuned", tuned)
             plain = self.train(f"scratch-{labels}-{seed}", chosen)
-            rows += [self.row("finetuned", tuned), self.row("scratch", plain)]
+            yield self.row("scratch", plain)
             seconds = self.run.result["train_seconds"] + tuned.result["train_seconds"]
             longer = round(epochs * seconds / plain.result["train_seconds"])
             there = self.folder / f"scratch-long-{labels}-{seed}"
             if (there / "experiment.json").exists():  # clocks differ: go on as it was begun
                 longer = Run(there).experiment.training.epochs
-            rows.append(self.row("scratch-long", self.train(there.name, override(chosen, [f"epochs={longer}"]))))
-        return rows
+            yield self.row("scratch-long", self.train(there.name, override(chosen, [f"epochs={longer}"])))
 
     def train(self, name: str, experiment: Experiment, start: Run | None = None) -> Run:
         data = load_data(experiment, self.data)
@@ -140,9 +153,30 @@ def table(record: Mapping[str, Any]) -> Table:
 
 def worth(record: Mapping[str, Any]) -> Iterator[list[str]]:
     """For each number of labels: it, and the accuracy of each way to use them."""
-    for labels in dict.fromkeys(row["labels"] for row in record["runs"]):
+    for labels in counts(record):
         cells = [f"{labels:,}"]
         for way in WAYS:
-            found = [row["test_accuracy"] for row in record["runs"] if (row["labels"], row["way"]) == (labels, way)]
+            found = accuracies(record, labels, way)
             cells.append(f"{mean(found):.2%}" + (f" ± {100 * stdev(found):.2f}" if len(found) > 1 else ""))
         yield cells
+
+
+def curves(record: Mapping[str, Any]) -> str:
+    """Accuracy against labels, a line for each way to use them, as an SVG file."""
+    found = counts(record)
+    tracks = [
+        charts.Track(name, [charts.Mark(name, Sample(accuracies(record, labels, way))) for labels in found])
+        for way, name in WAYS.items()
+    ]
+    places = [f"{labels:,} label{'s' * (labels != 1)}" for labels in found]
+    return charts.study(places, tracks, f"{record['name']}: what labels are worth, by accuracy on the test part")
+
+
+def counts(record: Mapping[str, Any]) -> list[int]:
+    """How many labels were used, fewest first."""
+    return sorted({row["labels"] for row in record["runs"]})
+
+
+def accuracies(record: Mapping[str, Any], labels: int, way: str) -> tuple[float, ...]:
+    """Of so many labels used in this way, one for each seed."""
+    return tuple(row["test_accuracy"] for row in record["runs"] if (row["labels"], row["way"]) == (labels, way))
