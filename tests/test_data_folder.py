@@ -202,7 +202,7 @@ def test_unreadable_pictures_are_refused_or_skipped_by_name(tmp_path: Path) -> N
     (tmp_path / "dog" / "cut.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "dog" / "empty.jpg").write_bytes(b"")
     text = refusal(Folder(str(tmp_path)))
-    assert "pictures cannot be read (unreadable 'skip' leaves them out)" in text
+    assert "pictures cannot be read (unreadable=skip leaves them out)" in text
     assert "page.png (no picture format is recognised)" in text
     assert "empty.jpg" in text
     loaded = Folder(str(tmp_path), unreadable="skip").load(NOWHERE)
