@@ -39,6 +39,9 @@ from vitlab.study.worker import Worker
 def test_a_space_is_values_or_ranges():
     found = read_space("width=16,32 depth=2..8 learning_rate=1e-4..1e-2 translate=0.1..0.5 norm=before,after", tiny())
     assert read_space("mixup=0..1 label_smoothing=0,0.1", tiny())[1] == Choices("label_smoothing", ("0", "0.1"))
+    own = tiny("data.source=folder:x")
+    assert read_space("data.source.size=16,32", own) == (Choices("data.source.size", ("16", "32")),)
+    assert "same held-out pictures" in refusal(lambda: read_space("data.source.test=0.1,0.3", own))
     assert found == (
         Choices("width", ("16", "32")),
         Range("depth", 2, 8, whole=True),

@@ -92,7 +92,7 @@ def student(freedom: float, level: float = LEVEL) -> float:
 
 
 def of_pairs(count: int) -> float:
-    """The level of each pair's interval at which, of all pairs of so many means, none misses by chance (Bonferroni)."""
+    """The level of each interval at which those of all pairs of so many means hold at once (Bonferroni)."""
     return 1 - (1 - LEVEL) / max(count * (count - 1) // 2, 1)
 
 

@@ -11,7 +11,7 @@ from vitlab.own import is_own
 from vitlab.pretrain.labels import Study, table
 from vitlab.printed import Device, Folder, RunName, announce, out, show_result
 
-FIT = {"mae": ("shift=0",), "dino": ("ema=0",)}  # what of the model for one's own pictures goes with neither labels
+FIT = {"mae": ("shift=0",), "dino": ("ema=0",)}  # what the model for one's own pictures has for labels alone
 
 
 def pretrain(

@@ -13,6 +13,7 @@ SAME = "all points must be judged by the same held-out pictures"
 FIXED = {
     "seed": "train each point with several seeds by --seeds",
     "data.source": SAME,
+    "data.source.test": SAME,
     "data.classes": SAME,
     "data.validation": SAME,
     "objective": "all points must learn from labels",
@@ -62,7 +63,7 @@ def read_space(words: str, base: Experiment) -> tuple[Dimension, ...]:
         path = find(base, name)
         if path in found:
             raise BadInput(f"the space names {'.'.join(path)} twice: give all its values at once")
-        reason = FIXED.get(".".join(path)) or (SAME if path[:2] == ("data", "source") else None)
+        reason = FIXED.get(".".join(path))
         if reason:
             raise BadInput(f"{name} cannot be part of a space: {reason}")
         found[path] = _read_range(name, path, values, base) if ".." in values else _read_choices(name, values, base)
