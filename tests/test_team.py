@@ -174,7 +174,10 @@ def torchrun(*words: str, cwd: Path, restarts: int = 0, dies: bool = False) -> t
 
 
 def kill_the_second(job: subprocess.Popen[str], run: Path, copy: Path) -> None:
-    """SIGKILL to the second process of a job, once it has learned for an epoch; the run as it stands then is copied."""
+    """SIGKILL to the second process of a job, once it has learned for an epoch; the run as it stands then is copied.
+
+    torchrun is stopped until the other has noticed by itself: it might else be ended before it can say so.
+    """
     deadline, metrics = time.monotonic() + 60, run / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_text().count("\n")):
         assert time.monotonic() < deadline
@@ -182,7 +185,7 @@ def kill_the_second(job: subprocess.Popen[str], run: Path, copy: Path) -> None:
         time.sleep(0.02)
     children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
     (second,) = [pid for pid in children if b"\0RANK=1\0" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()]
-    for pid in children:
+    for pid in (job.pid, *children):
         os.kill(int(pid), signal.SIGSTOP)
     os.kill(int(second), signal.SIGKILL)
     for pid in children:
@@ -192,6 +195,10 @@ def kill_the_second(job: subprocess.Popen[str], run: Path, copy: Path) -> None:
     for pid in children:
         with suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGCONT)
+    while any(state(pid) != "Z" for pid in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(job.pid, signal.SIGCONT)
 
 
 def state(pid: str) -> str:
