@@ -129,6 +129,9 @@ def test_labels_are_counted_out_and_every_way_is_tried(vitlab, pretrained, tmp_p
         assert longer["epochs"] == round(plain["epochs"] * seconds / plain["train_seconds"])
         experiment = package.open_run(tmp_path / f"study/finetuned-{labels}-0").experiment
         assert (experiment.data.limit, experiment.seed) == (labels, 0)
+        times, base = {26: 5, 128: 1}[labels], pretrained.experiment.training
+        assert experiment.training.measure == times * base.measure
+        assert experiment.training.schedule.warmup == times * base.schedule.warmup
     assert "from scratch, in the same time" in " ".join(done.stdout.split())
     chart = ElementTree.parse(tmp_path / "study/labels.svg").getroot()
     titles = [line[0].text for line in chart.iter() if line.get("class") == "line"]
