@@ -47,5 +47,6 @@ def one_line(framed: str) -> str:
     if swallowed := re.search(r"Error parsing (--[\w-]+):.*?'([\w.]+=[^']*)'", paragraphs[0]):
         return f"{swallowed[1]} cannot take '{swallowed[2]}': settings come before the options"
     guess = re.search(r"Perhaps you meant: (--[\w-]+)", " ".join(paragraphs))
-    helps = guess and guess[1] not in paragraphs[0].split()  # an option of another verb is what was written
-    return paragraphs[0] + (f"; did you mean '{guess[1]}'?" if guess and helps else "")
+    if guess is None or guess[1] in paragraphs[0].split():  # the latter is an option of another verb
+        return paragraphs[0]
+    return f"{paragraphs[0]}; did you mean '{guess[1]}'?"

@@ -69,15 +69,14 @@ Make = Callable[[Setting, Manner], Runner]
 
 def enter(ring: Ring, contenders: list[Contender], manner: Manner, tell: Callable[[str], object]) -> list[Runner]:
     """Every contender in one manner; for the best, each setting is tried first."""
-    makes: dict[str, Make] = {LOOP: partial(loop_runner, ring, LOOP)}
-    if manner == "best":
-        makes[LEAN] = partial(loop_runner, ring, LEAN)
+    loops = (LOOP,) if manner == "users" else (LOOP, LEAN)
+    makes: dict[str, Make] = {name: partial(loop_runner, ring, name) for name in loops}
     makes |= {contender.name: partial(library_runner, ring, contender) for contender in contenders}
     if manner == "users":
-        return [make(users_setting(ring.device, name in (LOOP, LEAN)), manner) for name, make in makes.items()]
+        return [make(users_setting(ring.device, name in loops), manner) for name, make in makes.items()]
     chosen: dict[str, tuple[Runner, str]] = {}
     for name, make in makes.items():
-        chosen[name] = choose(make, candidates(ring.device, name in (LOOP, LEAN)), ring)
+        chosen[name] = choose(make, candidates(ring.device, name in loops), ring)
         tell(f"{ring.work.name}, {name}: {chosen[name][0].setting} ({chosen[name][1]})")
     if ring.device.type == "cuda":  # where each was compiled in one way alone, and stays as it is
         return [with_note(runner, words) for runner, words in chosen.values()]
