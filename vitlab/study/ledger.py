@@ -17,7 +17,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from vitlab.study.plan import Task
+from vitlab.study.plan import MOST, Task
 from vitlab.study.space import Choices, Dimension
 from vitlab.study.store import Kept, answered, readable
 
@@ -148,7 +148,7 @@ class Ledger:
                     if again.settled is not None or again.live[0]._trial_id != trial._trial_id:
                         self.close(trial._trial_id, "duplicate")  # the oldest attempt that lives has the slot
                         continue
-                    return again, answered(lambda: self.sample(trial._trial_id))  # noqa: B023 (called at once)
+                    return again, answered(lambda: self.sample(trial._trial_id, slot.number))  # noqa: B023 (called at once)
         return None
 
     def claim(self, trial: int) -> bool:
@@ -157,9 +157,21 @@ class Ledger:
         except UpdateFinishedTrialError:
             return False
 
-    def sample(self, number: int) -> optuna.Trial:
-        """The trial with a value for every setting; those that it has already, it keeps."""
-        trial = optuna.Trial(self.kept.study, number)
+    def sample(self, number: int, slot: int) -> optuna.Trial:
+        """The trial with a value for every setting; those that it has already, it keeps.
+
+        Each slot has draws of its own: one worker tries the same points again, also after a stop, and two do not try
+        one point twice.
+        """
+        kept, study = self.kept, self.kept.study
+        if not kept.plan.grid:
+            seed = (MOST * kept.plan.base.seed + slot) % 2**32
+            sampler = optuna.samplers.TPESampler(constant_liar=True, seed=seed)
+            # Opened anew, since a study remembers the trials that it saw when it first drew, and learns of no others.
+            study = optuna.load_study(
+                study_name=kept.plan.name, storage=kept.storage, sampler=sampler, pruner=study.pruner
+            )
+        trial = optuna.Trial(study, number)
         for dimension in self.kept.plan.space:
             choices = distribution(dimension)
             if isinstance(choices, CategoricalDistribution):

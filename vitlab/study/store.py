@@ -259,11 +259,10 @@ def open_study(name: str, place: Place) -> Kept:
         ) from None
     if given is None:
         raise BadInput(absent)
-    sampler = optuna.samplers.TPESampler(constant_liar=True)
     try:
         with readable(place.shown):
             plan = plan_of(name, given)
-            study = optuna.load_study(study_name=name, storage=storage, sampler=sampler, pruner=pruner(plan))
+            study = optuna.load_study(study_name=name, storage=storage, pruner=pruner(plan))
     except (SQLAlchemyError, StorageInternalError, OSError) as error:
         raise BadInput(f"cannot use {place.shown}: {reason(error)}") from None
     return Kept(plan, place, storage, number, study)
