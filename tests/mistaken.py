@@ -272,6 +272,154 @@ class NoScale(Sound):
         super().__init__(lambda: Block(lambda: Attention(1.0)))
 
 
+class Wired(Attention):
+    """Attention with its steps apart, so that one of them can be wrong."""
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.view(len(x), -1, HEADS, WIDTH // HEADS).transpose(1, 2)
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.softmax(dim=-1)
+
+    def join(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2).reshape(len(x), -1, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
+        return self.out(self.join(self.weigh(q @ k.mT / self.divisor) @ v))
+
+
+class QueriesCompete(Wired):
+    """A softmax over the queries."""
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.softmax(dim=-2)
+
+
+class HeadsCompete(Wired):
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.softmax(dim=1)
+
+
+class HeadsByView(Wired):
+    """Cut into heads, and joined again, by a reshape alone."""
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), HEADS, -1, WIDTH // HEADS)
+
+    def join(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), -1, WIDTH)
+
+
+class JoinedByView(Wired):
+    def join(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), -1, WIDTH)
+
+
+class LostHead(Wired):
+    """The last head's place stays empty."""
+
+    def join(self, x: Tensor) -> Tensor:
+        return super().join(torch.cat([x[:, :-1], torch.zeros_like(x[:, -1:])], dim=1))
+
+
+class KeysForValues(Attention):
+    """A joint layer for queries, keys and values, of which the values are not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.q, self.k, self.v
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        cut = self.qkv(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        return self.out(F.scaled_dot_product_attention(cut[0], cut[1], cut[1]).transpose(1, 2).flatten(2))
+
+
+def with_attention(attention: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    return lambda: Sound(lambda: Block(attention))
+
+
+class PatchesByView(Sound):
+    """Pixels in the order in which they lie in memory."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        patches = self.embed(pictures.reshape(len(pictures), TOKENS, PATCH * PATCH))
+        return torch.cat([self.token.expand(len(patches), -1, -1), patches], dim=1)
+
+
+class EveryFourthPixel(Sound):
+    """Rows and columns of the grid taken for those of the patch."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        side = SIDE // PATCH
+        patches = pictures.view(len(pictures), PATCH, side, PATCH, side).permute(0, 2, 4, 1, 3).flatten(3).flatten(1, 2)
+        return torch.cat([self.token.expand(len(patches), -1, -1), self.embed(patches)], dim=1)
+
+
+class CellsByView(Sound):
+    """A convolution's (b, d, y, x) taken for (b, y·x, d)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(1, WIDTH, PATCH, stride=PATCH)
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        patches = self.embed(pictures).reshape(len(pictures), TOKENS, WIDTH)
+        return torch.cat([self.token.expand(len(patches), -1, -1), patches], dim=1)
+
+
+class InPlace(Sound):
+    def forward(self, pictures: Tensor) -> Tensor:
+        return super().forward(pictures.sub_(0.5).div_(0.5))
+
+
+class TwoAtATime(Sound):
+    """A class token for each of two pictures, and for no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.zeros(2, 1, WIDTH))
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        return torch.cat([self.token, self.embed(cut(pictures))], dim=1)
+
+
+class FirstPicture(Sound):
+    """x[0] for x[:, 0]: the tokens of the first picture."""
+
+    def read(self, tokens: Tensor) -> Tensor:
+        return self.head(self.norm(tokens[0]))
+
+
+class OneBlock(Sound):
+    """Three names for one block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*[Block()] * 3)
+
+
+class HeadsMixed(Wired):
+    """Talking heads: what each attends to is mixed by learned weights, after the softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Parameter(torch.randn(HEADS, HEADS))
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return torch.einsum("bhqk,hg->bgqk", super().weigh(scores), self.mix)
+
+
+class BetweenChannels(Wired):
+    """Attention between channels (XCiT): the same steps, along the other axes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(f(x)).mT for f in (self.q, self.k, self.v))
+        mixed = self.weigh(F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT) @ v
+        return self.out(mixed.permute(0, 3, 1, 2).reshape(x.shape))
+
+
 class Bare(nn.Module):
     """A block without residual connections and norms, its weights a tenth of what they should be."""
 
@@ -469,6 +617,10 @@ SOUND: dict[str, Callable[[], nn.Module]] = {
     "Lazy": Lazy,
     "Half": Half,
     "Remembering": Remembering,
+    "HeadsMixed": with_attention(HeadsMixed),
+    "BetweenChannels": with_attention(BetweenChannels),
+    "Bits16": lambda: Sound().bfloat16(),
+    "OneBlock": OneBlock,
 }
 
 # Each mistake, and the probes that must find it; no other may.
@@ -496,5 +648,16 @@ MISTAKES: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "Detached": (Detached, {"gradients"}),
     "LostCorner": (LostCorner, {"reach"}),
     "NoScale": (NoScale, {"scale"}),
+    "QueriesCompete": (with_attention(QueriesCompete), {"torn"}),
+    "HeadsCompete": (with_attention(HeadsCompete), {"torn"}),
+    "HeadsByView": (with_attention(HeadsByView), {"torn", "reach"}),
+    "JoinedByView": (with_attention(JoinedByView), {"torn", "gradients"}),
+    "PatchesByView": (PatchesByView, {"torn"}),
+    "EveryFourthPixel": (EveryFourthPixel, {"torn"}),
+    "CellsByView": (CellsByView, {"torn"}),
+    "LostHead": (with_attention(LostHead), {"gradients"}),
+    "KeysForValues": (with_attention(KeysForValues), {"gradients"}),
+    "InPlace": (InPlace, {"repeatable"}),
+    "TwoAtATime": (TwoAtATime, {"batch-sizes"}),
     "Vanishing": (Vanishing, {"depth", "overfit"}),
 }

@@ -18,6 +18,7 @@ from mistaken import (
     Attention,
     AttentionPool,
     Block,
+    FirstPicture,
     FrozenBackbone,
     NegativeShares,
     NotANumber,
@@ -77,6 +78,10 @@ def test_each_mistake_is_found_by_the_probes_that_should(name):
         "Lazy": set(),
         "Half": set(),
         "Remembering": set(),
+        "HeadsMixed": set(),
+        "BetweenChannels": set(),
+        "Bits16": set(),
+        "OneBlock": {"copies"},
     }.items(),
 )
 def test_a_sound_model_has_no_mistake(name, warnings):
@@ -85,6 +90,32 @@ def test_a_sound_model_has_no_mistake(name, warnings):
     assert set(report.named("warning")) == warnings
     assert report.healthy
     vitlab.check.assert_healthy(SOUND[name], DIGIT, only=("neighbours", "reach", "output"))
+
+
+def test_a_model_in_16_bits_is_found_its_shape():
+    """It takes pictures of its own precision only."""
+    assert find_shape(SOUND["Bits16"]()) == (1, 28, 28)
+
+
+@pytest.mark.parametrize("shape", [None, DIGIT])
+def test_rows_that_are_not_one_for_each_picture_are_named(shape):
+    with pytest.raises(BadInput, match=r"2 pictures are answered with 17 rows of 10.*x\[0\] where x\[:, 0\]"):
+        vitlab.check.check(FirstPicture(), shape)
+
+
+def test_frozen_weights_are_counted():
+    told = vitlab.check.check(FrozenBackbone(), DIGIT, only=("gradients",)).asked["gradients"].finding.measured
+    assert "each of 2 weight tensors receives a gradient; " in told
+    assert "frozen" in told
+
+
+def test_a_relu_that_is_off_is_no_part_that_is_never_used():
+    """Half the hidden units of a wide layer see no picture at all; they could."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+    with torch.no_grad():
+        model[1].bias[:32] = -1000.0
+    assert not vitlab.check.check(model, DIGIT, only=("gradients",)).named("mistake")
 
 
 def test_assert_healthy_says_what_is_wrong_and_how_to_mend_it():

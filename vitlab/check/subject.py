@@ -40,6 +40,8 @@ class Subject:
         give_sizes(model, self)
         with self.lent(torch.float32), torch.no_grad():
             outputs = self.answer(self.pictures(2))
+        if len(outputs) != 2:
+            raise BadInput(rows(outputs))
         self.classes = outputs.shape[1]
         if classes and classes != self.classes:
             raise BadInput(f"the model gives {self.classes} outputs, not {classes}")
@@ -63,7 +65,7 @@ class Subject:
     def call(self, pictures: Tensor, seed: int = 0) -> Any:
         """All that the model returns; every draw inside follows from the seed, so that two calls compare."""
         with seeded(SEED + seed, self.device):
-            returned = self.model(pictures)
+            returned = self.model(pictures.clone())  # it may work in place, and a probe asks of the same ones again
         if not bool(torch.isfinite(answer_of(returned)).all()):
             raise NotFinite("the outputs are not all finite numbers")
         return returned
@@ -131,6 +133,19 @@ def device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
 
 
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """The precision of the first weight."""
+    return next((weight.dtype for weight in model.parameters() if weight.is_floating_point()), torch.float32)
+
+
+def rows(outputs: Tensor) -> str:
+    """What is wrong with an answer that has not one row for each of two pictures."""
+    return (
+        f"2 pictures are answered with {len(outputs)} rows of {outputs.shape[1]}, not one for each picture: "
+        "look for x[0] where x[:, 0] is meant, and for reshapes that move the batch axis"
+    )
+
+
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Draws from torch's generators follow from the seed; afterwards they go on as if nothing had been drawn."""
@@ -180,22 +195,27 @@ def find_shape(model: nn.Module) -> tuple[int, int, int]:
     A patch that does not divide a picture may cut its edge off, so a shape whose last pixel is seen goes before.
     """
     cut: list[tuple[int, int, int]] = []
+    others: list[str] = []
     errors: dict[tuple[int, int, int], str] = {}
     with modes_kept(model):
         model.eval()
         for shape in candidates(model):
             try:
                 with seeded(SEED, device_of(model)):
-                    pictures = torch.randn(2, *shape, device=device_of(model)).requires_grad_()
-                    outputs = answer_of(model(pictures))
+                    pictures = torch.randn(2, *shape).to(device_of(model), dtype_of(model)).requires_grad_()
+                    outputs = answer_of(model(pictures.clone()))
                     if len(outputs) == 2 and sees_the_last_pixel(outputs, pictures):
                         return shape
                 if len(outputs) == 2:
                     cut.append(shape)
+                else:
+                    others.append(rows(outputs))
             except Exception as error:  # whatever a stranger's model raises
                 errors[shape] = first_line(error)
     if cut:
         return cut[0]
+    if others:
+        raise BadInput(others[0])
     shape = next((shape for shape in ((1, 28, 28), (3, 32, 32)) if shape in errors), next(iter(errors)))
     size = "x".join(map(str, shape))
     raise BadInput(

@@ -150,11 +150,18 @@ def one_number(factor: Any) -> float | None:
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """A watch on what torch does meanwhile, with the shortcut off that would hide nn.MultiheadAttention's parts."""
+    """A watch on what torch does meanwhile."""
+    with plainly(), Watch() as watch:
+        yield watch
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Without gradients, and with the shortcut off that would hide nn.MultiheadAttention's parts."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), Watch() as watch:
-            yield watch
+        with torch.no_grad():
+            yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

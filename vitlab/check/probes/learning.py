@@ -13,6 +13,7 @@ from vitlab.check.subject import NotFinite, Subject, answer_of, first_of
 
 MOST = 1e3  # how much features or gradients may grow or shrink from the first block to the last
 STEPS, SECONDS = 300, 10.0  # of learning one batch by heart
+FEW = 4  # outputs of a layer without gradient below which none is suspected: a ReLU may be off for all pictures
 RATES = (1e-3, 3e-4, 3e-3)
 STUCK = 150  # steps after which a rate is given up that has not brought half of them
 
@@ -23,6 +24,10 @@ def gradients(subject: Subject) -> Finding:
     if not named:
         return unknown("no weight is to be learned")
     without = set(named)
+    idle = {
+        f"{name}.weight": module.weight for name, module in subject.model.named_modules() if type(module) is nn.Linear
+    }
+    still = {name: torch.ones(len(idle[name]), dtype=torch.bool) for name in idle.keys() & named.keys()}
     for training in (False, True):
         with subject.lent(shaken=True, training=training) as precision:
             pictures = subject.pictures(8, dtype=precision)
@@ -31,8 +36,16 @@ def gradients(subject: Subject) -> Finding:
             if loss.requires_grad:
                 loss.backward()
             without -= {name for name, p in named.items() if p.grad is not None and bool(p.grad.any())}
+            for name in still:
+                if (gradient := named[name].grad) is not None:
+                    still[name] &= ~gradient.any(dim=1).cpu()
+    frozen = sum(not parameter.requires_grad for parameter in subject.model.parameters())
+    unused = {} if without else unused_rows(subject, {name: rows for name, rows in still.items() if rows.sum() >= FEW})
+    if unused:
+        return never_read(unused)
     if not without:
-        return fine(f"each of {len(named)} weight tensors receives a gradient")
+        kept = f"; {frozen} more are frozen (requires_grad=False) and stay as they are" if frozen else ""
+        return fine(f"each of {len(named)} weight tensors receives a gradient{kept}")
     shown = ", ".join(sorted(without)[:4]) + (f" and {len(without) - 4} more" if len(without) > 4 else "")
     return Finding(
         "mistake",
@@ -41,6 +54,41 @@ def gradients(subject: Subject) -> Finding:
         "The model learns with the rest; a part you count on may be missing.",
         "Use each of them in forward, or remove it; look for detach(), .data, torch.no_grad() and tokens that nobody "
         "reads.",
+    )
+
+
+def unused_rows(subject: Subject, still: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Of a layer's outputs that have no gradient those that change nothing, however large: a ReLU's may only be off."""
+    unused = {}
+    for name, rows in still.items():
+        with subject.lent(shaken=True) as precision, torch.no_grad():
+            pictures = subject.pictures(4, dtype=precision)
+            before, layer = subject.answer(pictures), subject.model.get_submodule(name.removesuffix(".weight"))
+            assert isinstance(layer, nn.Linear)
+            if layer.bias is not None:
+                layer.bias[rows] = 0
+            generator, effect = torch.Generator().manual_seed(0), False
+            for _ in range(3):
+                noise = torch.randn(layer.weight[rows].shape, generator=generator, dtype=torch.float64)
+                layer.weight[rows] = noise.to(layer.weight)
+                effect = effect or not torch.equal(before, subject.answer(pictures))
+        if not effect:
+            unused[name] = rows
+    return unused
+
+
+def never_read(unused: dict[str, Tensor]) -> Finding:
+    name, rows = next(iter(unused.items()))
+    first, last = int(rows.nonzero()[0]), int(rows.nonzero()[-1])
+    more = f", and of {len(unused) - 1} more" if len(unused) > 1 else ""
+    return Finding(
+        "mistake",
+        f"{int(rows.sum())} of the {len(rows)} outputs of {name.removesuffix('.weight')} are never used "
+        f"(between {first} and {last}){more}: whatever their weights, the model answers the same",
+        "A part of what the layer makes is dropped: a head that is not joined, or queries, keys or values of a joint "
+        "layer of which one is not read.",
+        "The model learns with the rest; a part you count on may be missing.",
+        "Look at how the output is split, and that each of the parts is used once.",
     )
 
 
@@ -60,7 +108,12 @@ def loss_of(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def copies(subject: Subject) -> Finding:
-    """Compare the weights of layers of one kind that follow each other."""
+    """Compare the weights of layers of one kind that follow each other; and look for one that is listed twice."""
+    for name, module in subject.model.named_modules():
+        if isinstance(module, nn.ModuleList | nn.Sequential):
+            learned = [part for part in module if any(True for _ in part.parameters())]
+            if len({id(part) for part in learned}) < len(learned):
+                return one_for_many(name, learned)
     stacks = stacks_of(subject.model)
     if not stacks:
         return unknown("no stack of like blocks was found")
@@ -78,6 +131,17 @@ def copies(subject: Subject) -> Finding:
                 "Draw each block's weights anew, for instance nn.init.xavier_uniform_ on every matrix.",
             )
     return fine(f"the {max(map(len, stacks))} blocks start with weights of their own")
+
+
+def one_for_many(name: str, parts: list[nn.Module]) -> Finding:
+    kinds = len({id(part) for part in parts})
+    return Finding(
+        "warning",
+        f"{name or 'the model'} lists {len(parts)} layers, but {kinds} of their own: some are one and the same object",
+        "[Block()] * n makes n names for one block: every depth uses, and learns, the same weights.",
+        "The model has fewer weights than its depth says, and learns less with them.",
+        "Write [Block() for _ in range(n)]; where you mean to share, call one block several times.",
+    )
 
 
 def same(first: list[nn.Parameter], second: list[nn.Parameter]) -> bool:

@@ -10,13 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.check.finding import Finding, fine, unknown
-from vitlab.check.subject import Subject, answer_of, first_line, give_sizes, seeded
+from vitlab.check.subject import NotFinite, Subject, answer_of, first_line, give_sizes, seeded
 
 
 def repeatable(subject: Subject) -> Finding:
     """The same pictures twice in evaluation mode, with chance left to itself."""
     with subject.lent() as precision, torch.no_grad():
         pictures = subject.pictures(4, dtype=precision)
+        given = pictures.clone()
+        with seeded(0, subject.device):
+            subject.model(given)
+        if not torch.equal(given, pictures):
+            return Finding(
+                "mistake",
+                "the pictures are others after the call than before it",
+                "The model works in place on the pictures that it is given (sub_, div_, x -= …, x[:] = …).",
+                "Pictures that are kept in memory are changed again with every epoch, and whoever uses the batch after "
+                "the model sees other pixels.",
+                "Write x = (x - mean) / deviation, which makes a new tensor.",
+            )
         first, second = subject.answer(pictures, seed=0), subject.answer(pictures, seed=1)
         still = [name for name, module in subject.model.named_modules() if module.training]
     if torch.equal(first, second):
@@ -38,7 +50,12 @@ def batch_sizes(subject: Subject) -> Finding:
     """One picture alone and five together, compared with the same pictures in a batch of eight."""
     with subject.lent() as precision, torch.no_grad():
         pictures = subject.pictures(8, dtype=precision)
-        whole = subject.answer(pictures)
+        try:
+            whole = subject.answer(pictures)
+        except NotFinite:
+            raise
+        except Exception as error:
+            return wrong_batch(f"a batch of 2 is answered, one of 8 fails: {first_line(error)}")
         for count in (1, 5):
             try:
                 part = subject.answer(pictures[:count])
@@ -205,7 +222,7 @@ def export(subject: Subject) -> Finding:
             return unknown("outputs are random in evaluation mode, so nothing can be compared")
         for name, way in ways.items():
             try:
-                apart = subject.apart(plain, way(subject.model, pictures))
+                apart = subject.apart(plain, way(subject.model, pictures.clone()))
                 trouble = (
                     f"{name} gives other outputs, by {apart:.1e} of what two pictures' differ by"
                     if apart > 1e-3
