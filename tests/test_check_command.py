@@ -178,6 +178,8 @@ def test_interrupted_it_leaves_no_process_behind(begin, environment, tmp_path):
     ("words", "answer"),
     [
         ((), "nothing to check"),
+        (("mine.py", "--html", "nowhere/page.html"), "cannot write nowhere/page.html: nowhere is no folder"),
+        (("mine.py", "--html", "."), "it is a folder"),
         (("no.py:ViT",), "no file no.py"),
         (("nothing",), "'nothing' is no file.py:Class"),
         (("timm:",), "is no file.py:Class"),

@@ -189,3 +189,15 @@ def test_a_patch_is_chosen_that_keeps_the_grid(grid, shape, side) -> None:
 )
 def test_what_cannot_be_fitted_is_refused(model, road, patch, expected) -> None:
     assert expected in refusal(lambda: fit(found(model), Shape(3, 16, 16), road, patch))
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [((30, 30), "28×28 or 32×32 fit"), ((3, 9), "of 4×12 fit"), ((28, 31), "28×28 or 28×32 fit")]
+)
+def test_a_stem_names_the_sizes_that_its_patches_divide(size, expected) -> None:
+    """Its patch cannot be chosen anew, as that of a single convolution can."""
+    said = refusal(lambda: fit(found(small_vit(tokens=ConvStem(4))), Shape(3, *size), "adapt"))
+    assert "tokens conv-stem cut pictures by patches of 4" in said
+    assert expected in said
+    height, width = map(int, expected.split()[-2].split("×"))
+    fit(found(small_vit(tokens=ConvStem(4))), Shape(3, height, width), "adapt")

@@ -74,8 +74,8 @@ def check(
         raise BadInput("nothing to check: write vitlab check FILE.py:CLASS, or --folder FOLDER")
     if not chosen(only, skip, loaders=True):
         raise BadInput("no probe is left to ask: --skip names all that --only does")
-    size, limits = read_shape(shape) if shape else None, Limits(seconds, memory)
-    order = Order(model or "", size, classes, loaders or "", only, skip, limits)
+    writable(html)
+    order = Order(model or "", read_shape(shape), classes, loaders or "", only, skip, Limits(seconds, memory))
     reports = []
     with progress(json) as tell:
         for report in check_all(named, order, tell):
@@ -90,6 +90,15 @@ def check(
         write(html, render(reports).encode())
     if not all(report.healthy for report in reports):
         sys.exit(1)
+
+
+def writable(page: Path | None) -> None:
+    """Refuse a page that cannot be written, before minutes are spent on it."""
+    if page is None:
+        return
+    if page.is_dir() or not os.access(page.parent, os.W_OK | os.X_OK):
+        why = "it is a folder" if page.is_dir() else f"{page.parent} is no folder that can be written to"
+        raise BadInput(f"cannot write {shorten(str(page))}: {why}")
 
 
 @contextmanager
@@ -136,8 +145,10 @@ def submissions(folder: Path) -> list[str]:
     return [str(path) for path in found]
 
 
-def read_shape(text: str) -> tuple[int, int, int]:
+def read_shape(text: str | None) -> tuple[int, int, int] | None:
     """`1x28x28` → (1, 28, 28)."""
+    if not text:
+        return None
     parts = text.lower().replace("×", "x").split("x")
     if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
         raise BadInput(f"'{shorten(text)}' is no picture shape: write channels, height and width as 1x28x28")

@@ -73,10 +73,23 @@ def fit_stem(found: Found, shape: Shape, road: Road, patch: int | None) -> Fitte
         raise BadInput(
             f"tokens {kind} see pictures of any size by patches of {side}: leave out patch, and use --road adapt"
         )
+    if shape.height % side or shape.width % side:
+        sizes = [f"{y}×{x}" for y, x in dict.fromkeys(near(shape, side))]
+        raise BadInput(
+            f"tokens {kind} cut pictures by patches of {side}, which do not divide {shape.height}×{shape.width}: "
+            f"pictures of {' or '.join(sizes)} fit"
+        )
     first = min(name for name in tensors if name.startswith("tokens.see.") and name.endswith("weight"))
     tensors[first], notes = for_channels(tensors[first], shape.channels)
     notes += carry_positions(tensors, model, divide(found.shape, side), divide(shape, side))
     return checked(Fitted(model, tensors, notes), shape)
+
+
+def near(shape: Shape, side: int) -> list[tuple[int, int]]:
+    """The sizes just below and above that a side divides."""
+    less = (shape.height // side * side, shape.width // side * side)
+    more = (-(-shape.height // side) * side, -(-shape.width // side) * side)
+    return [size for size in (less, more) if min(size)]
 
 
 def plain_patches(model: ViT, shape: Shape) -> tuple[ConvPatches, Shape]:
