@@ -11,6 +11,7 @@ from subprocess import PIPE
 import apart
 import numpy as np
 import pytest
+import torch
 from conftest import QUICK, refused
 from PIL import Image
 
@@ -68,6 +69,8 @@ def say(capsys):
         (("train", "nowhere.json"), "cannot read nowhere.json"),
         (("resume", "nowhere"), "no run at nowhere"),
         (("evaluate", "nowhere"), "no run at nowhere"),
+        (("evaluate", "x" * 300), "xxx…: the name is too long"),
+        (("train", ""), "no recipe called ''"),
         (("predict", "nowhere", "a.png"), "no run at nowhere"),
         (("data", "fetch"), "invalid choice 'fetch'"),
         (("data", "get"), "name a data set"),
@@ -154,6 +157,21 @@ def test_what_the_machine_lacks_is_said_in_one_line_wherever_it_is_met(vitlab, m
 
     monkeypatch.setattr(cli, "run_verb", lacking)
     assert "cannot use /proc/cpuinfo: too many files are open" in refused(vitlab("settings", status=2))
+
+
+@pytest.mark.parametrize("ask", [lambda: torch.empty(2**50, dtype=torch.uint8), lambda: bytearray(2**50)])
+def test_too_little_memory_is_said_in_one_line_wherever_it_is_met(vitlab, monkeypatch, ask):
+    monkeypatch.setattr(cli, "run_verb", lambda words, alone: ask())
+    assert "there is too little memory" in refused(vitlab("train", "digits", status=2))
+
+
+def test_a_place_that_is_taken_for_a_recipe_is_told_what_to_write(trained, vitlab, tmp_path):
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    (tmp_path / "photos.zip").write_bytes(b"")
+    (tmp_path / "photos.npz").write_bytes(b"")
+    for name, kind in (("photos", "folder"), ("photos.zip", "folder"), ("photos.npz", "npz")):
+        assert f"write {kind}:{name}" in refused(vitlab("train", name, status=2))
+    assert f"{trained} is a run: 'vitlab resume' goes on" in refused(vitlab("train", trained, status=2))
 
 
 @pytest.mark.parametrize("start", [("-m", "vitlab"), (str(Path(sys.executable).with_name("vitlab")),)])

@@ -20,10 +20,11 @@ from vitlab.bench import PARTS, bench
 from vitlab.check.command import check
 from vitlab.console import plain_table, terminal
 from vitlab.engine.loop import Stopped
+from vitlab.engine.memory import is_short
 from vitlab.engine.run import open_run, zoo
 from vitlab.engine.storage import ON_DISK_TROUBLE, explain
 from vitlab.engine.team import place
-from vitlab.errors import BadInput, choose
+from vitlab.errors import BadInput, choose, shorten
 from vitlab.experiment import Experiment
 from vitlab.export.command import export
 from vitlab.inference.command import calibrate, predict
@@ -336,8 +337,13 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:  # of a full disk, too few file handles and the like, wherever it is met
         if error.errno not in ON_DISK_TROUBLE:
             raise
-        what = f"cannot use {error.filename}" if error.filename else "cannot go on"
+        what = f"cannot use {shorten(str(error.filename))}" if error.filename else "cannot go on"
         print(f"{speaker}: {explain(error, what)}", file=sys.stderr)
+        sys.exit(2)
+    except (RuntimeError, MemoryError) as error:
+        if not is_short(error):
+            raise
+        print(f"{speaker}: there is too little memory: a smaller batch, model or picture takes less", file=sys.stderr)
         sys.exit(2)
 
 

@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except Exception as error:  # zipfile and NumPy raise almost anything on a broken file
         reason = one_line(error)
         if "allow_pickle" in reason:
-            reason = "it holds pickled objects, which are never read"
+            reason = "it is no such file, or holds pickled objects, which are never read"
         raise BadInput(f"{path} cannot be read as .npz: {reason}") from None
     raise BadInput(f"{path} is a single array: save pictures and labels together with numpy.savez")
 

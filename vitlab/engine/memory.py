@@ -1,4 +1,4 @@
-"""Peak memory of a training run: on a GPU what its tensors took, on a CPU what the whole process took."""
+"""Memory: the peak of a training run, on a GPU what its tensors took, on a CPU what the process took; too little."""
 
 import ctypes
 import platform
@@ -13,6 +13,11 @@ OWN = Path("/proc/self")
 FORGET_PEAK = "5"  # what clear_refs must be told to set the peak back to what is used now (man 5 proc)
 GLIBC = platform.libc_ver()[0] == "glibc"
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of mallopt (man 3 mallopt)
+
+
+def is_short(error: Exception) -> bool:
+    """Whether an error means that there is too little memory; torch has no kind of its own for that of a CPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def begin(device: torch.device) -> None:

@@ -26,6 +26,7 @@ ON_DISK_TROUBLE = {
     errno.EACCES: "permission is denied",
     errno.EPERM: "permission is denied",
     errno.EMFILE: "too many files are open",
+    errno.ENAMETOOLONG: "the name is too long",
 }
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
+from vitlab.data.archives import SUFFIXES
 from vitlab.engine.storage import read_json
-from vitlab.errors import choose
+from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
 from vitlab.own import choices, experiment, is_own, own_name
 from vitlab.reproduce.plan import Reproduction
@@ -50,4 +51,16 @@ def recipe(name: str, settings: Sequence[str] = ()) -> Experiment:
         return experiment(name, choices(name, settings))
     if name.endswith(".json"):
         return from_json(Experiment, read_json(Path(name)), name)
+    if name and name not in names():
+        refuse_place(name)
     return module(name).recipe
+
+
+def refuse_place(name: str) -> None:
+    """A place that is there is no recipe, but what is meant by it can be guessed."""
+    place = Path(name)
+    if (place / "experiment.json").exists():
+        raise BadInput(f"{name} is a run: 'vitlab resume' goes on with it, and {place}/experiment.json is its recipe")
+    kind = "npz" if place.suffix == ".npz" else "folder"
+    if place.is_dir() or (place.is_file() and name.endswith((".npz", *SUFFIXES))):
+        raise BadInput(f"{name} is no recipe: to learn from the pictures in it, write {kind}:{name}")
