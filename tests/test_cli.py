@@ -1,6 +1,7 @@
 """The command line as a person meets it: what it says, and how it refuses."""
 
 import errno
+import io
 import json
 import signal
 import subprocess
@@ -41,6 +42,8 @@ def say(capsys):
         (("train",), "RECIPE"),
         (("train", "digit"), "did you mean 'digits'"),
         (("train", "digits", "--nam", "x"), "did you mean '--name'"),
+        (("train", "digits", "--epochs", "5"), "--epochs, 5; a setting is written epochs=5"),
+        (("finetune", "x", "--learning-rate=1e-3"), "a setting is written learning_rate=1e-3"),
         (("train", "digits", "--name", "../x"), "no name for a run"),
         (("train", "digits", "epochs"), "write name=value"),
         (("train", "digits", "epochs=many"), "epochs must be a whole number, not 'many'"),
@@ -149,6 +152,16 @@ def test_data_list_names_every_set(say, tmp_path):
     _, printed, _ = say("data", "list", "--data", tmp_path)
     assert all(name in printed for name in ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100"))
     assert say("data", "check", "digits")[0] == 0
+
+
+def test_a_terminal_of_any_encoding_or_none_is_written_to(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    cli.main(["data", "list", "--data", str(tmp_path)])
+    sys.stdout.flush()
+    assert rb"3\xd732\xd732" in sys.stdout.buffer.getvalue()
+    monkeypatch.setattr(sys, "stdout", None)
+    cli.main(["data", "list", "--data", str(tmp_path)])
+    sys.stdout.close()
 
 
 def test_what_the_machine_lacks_is_said_in_one_line_wherever_it_is_met(vitlab, monkeypatch):

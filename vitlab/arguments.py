@@ -1,5 +1,6 @@
 """How the command line is read: by tyro, with one line for what it cannot read."""
 
+import inspect
 import io
 import re
 from collections.abc import Callable
@@ -26,7 +27,9 @@ def parse(verbs: dict[str, Callable[..., Any]], program: str, description: str, 
             )
     except SystemExit as end:
         if end.code:
-            raise BadInput(one_line(complaint.getvalue())) from None
+            verb = verbs.get(words[0]) if words else None
+            takes_settings = verb is not None and "settings" in inspect.signature(verb).parameters
+            raise BadInput(one_line(complaint.getvalue(), takes_settings)) from None
         raise
 
 
@@ -40,13 +43,16 @@ def deferred(verb: Callable[..., Any]) -> Callable[..., Any]:
     return bind
 
 
-def one_line(framed: str) -> str:
-    """The first paragraph of the parser's framed message, and its best guess at what was meant."""
+def one_line(framed: str, takes_settings: bool) -> str:
+    """The first paragraph of the parser's framed message, and the best guess at what was meant."""
     lines = [line.strip("│╭╮╰╯ ") for line in framed.splitlines()[1:]]
     paragraphs = [part.strip() for part in re.split(r"[─-]{4,}", " ".join(lines)) if part.strip()]
     if swallowed := re.search(r"Error parsing (--[\w-]+):.*?'([\w.]+=[^']*)'", paragraphs[0]):
         return f"{swallowed[1]} cannot take '{swallowed[2]}': settings come before the options"
     guess = re.search(r"Perhaps you meant: (--[\w-]+)", " ".join(paragraphs))
+    dashed = re.match(r"Unrecognized options: --([\w.-]+)(?:=|, )((?!-)[^\s,]+)", paragraphs[0])
+    if guess is None and dashed and takes_settings:
+        return f"{paragraphs[0]}; a setting is written {dashed[1].replace('-', '_')}={dashed[2]}"
     if guess is None or guess[1] in paragraphs[0].split():  # the latter is an option of another verb
         return paragraphs[0]
     return f"{paragraphs[0]}; did you mean '{guess[1]}'?"

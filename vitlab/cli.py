@@ -18,7 +18,7 @@ from vitlab import interrupt, lab, recipes
 from vitlab.arguments import parse
 from vitlab.bench import PARTS, bench
 from vitlab.check.command import check
-from vitlab.console import plain_table, terminal
+from vitlab.console import plain_table, speak_anywhere, terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.memory import is_short
 from vitlab.engine.run import open_run, zoo
@@ -319,6 +319,7 @@ def main(arguments: list[str] | None = None) -> None:
     rank, size = place()
     speaker = f"vitlab, process {rank}" if rank else "vitlab"
     interrupt.listen()
+    speak_anywhere()
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere) if rank else nullcontext():
             run_or_be_interrupted(words, alone=size == 1)

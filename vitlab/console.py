@@ -1,7 +1,19 @@
 """The terminal: how lines and tables are printed everywhere."""
 
+import io
+import os
+import sys
+
 from rich.console import Console
 from rich.table import Table
+
+
+def speak_anywhere() -> None:
+    """A letter that stdout's encoding lacks, or a file name's broken one, is written \\xd7; no stdout is no trouble."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - to the end
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def terminal(quiet: bool = False, width: int | None = None) -> Console:
