@@ -77,6 +77,14 @@ def test_a_split_is_taken_as_it_is(tmp_path: Path, test: str) -> None:
     assert loaded.notes == ()
 
 
+def test_a_folder_that_holds_nothing_but_the_folder_of_classes_is_entered(tmp_path: Path) -> None:
+    classes(tmp_path / "once" / "unpacked", 5)
+    classes(tmp_path / "split" / "unpacked" / "train", 5)
+    classes(tmp_path / "split" / "unpacked" / "test", 1)
+    assert Folder(str(tmp_path / "once")).load(NOWHERE).classes == ("cat", "dog")
+    assert Folder(str(tmp_path / "split")).survey().tests == 2
+
+
 def test_what_lies_beside_a_split_is_noted(tmp_path: Path) -> None:
     for name in ("train", "test", "val", "extra"):
         classes(tmp_path / name, 2)
@@ -246,7 +254,9 @@ def test_what_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
     classes(tmp_path, 5, ("only",))
     assert "has 1 class folder: at least 2" in refusal(Folder(str(tmp_path)))
     (tmp_path / "empty").mkdir()
-    assert f"{tmp_path / 'empty'} holds no pictures" in refusal(Folder(str(tmp_path)))
+    (tmp_path / "empty" / "photo.heic").write_bytes(b"")
+    assert f"{tmp_path / 'empty'} holds no pictures: add some (.png, .jpg" in refusal(Folder(str(tmp_path)))
+    (tmp_path / "empty" / "photo.heic").unlink()
     classes(tmp_path, 5)
     (tmp_path / "empty").rmdir()
     for share in (0.0, 1.0, -1.0):

@@ -36,15 +36,13 @@ class Archive:
         return self.path.name.partition(".")[0] or self.path.name
 
     def root(self) -> "Packed":
-        """What lies in it; where that is one folder of folders, what lies in that one."""
+        """What lies in it."""
         found: set[Parts] = set()
         for parts, _ in self._entries():
             if parts in found and parts[-1]:
                 raise BadInput(f"{self} holds {shown('/'.join(parts))} twice")
             found.add(parts)
-        root = Packed(str(self.path), tuple(found))
-        inside = root.folders()
-        return inside[0] if len(inside) == 1 and not root.is_loose() and inside[0].folders() else root
+        return Packed(str(self.path), tuple(found))
 
     def contents(self, files: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """These files one after the other, as they lie in it: a name, and what it holds."""

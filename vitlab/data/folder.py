@@ -11,10 +11,11 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from vitlab.data.archives import SUFFIXES, Archive, Packed
+from vitlab.data.archives import SUFFIXES as ARCHIVES
+from vitlab.data.archives import Archive, Packed
 from vitlab.data.dataset import DataSet, Part, split_test
 from vitlab.data.mapped import Index, Noted, Writer, map_once, open_mapped, size_of
-from vitlab.data.pictures import is_picture, silent_pillow
+from vitlab.data.pictures import SUFFIXES, is_picture, silent_pillow
 from vitlab.data.places import MADE, OnDisk
 from vitlab.data.reading import Reading, begin, choose_channels, named, read_headers
 from vitlab.data.rows import Pictures, Rows
@@ -158,11 +159,11 @@ def existing(given: str) -> OnDisk | Archive:
     if not given:
         raise BadInput("no folder was given: name one with a folder of pictures per class, or an archive of them")
     path = Path(given).expanduser()
-    if path.is_file() and path.name.casefold().endswith(SUFFIXES):
+    if path.is_file() and path.name.casefold().endswith(ARCHIVES):
         return Archive(path)
     if not path.is_dir():
         if path.exists():
-            raise BadInput(f"{shown(path)} is no folder and no archive ({', '.join(SUFFIXES)})")
+            raise BadInput(f"{shown(path)} is no folder and no archive ({', '.join(ARCHIVES)})")
         seen = "" if path.is_absolute() else f", as seen from {shown(Path.cwd())}"
         raise BadInput(f"{shown(path)} does not exist{seen}")
     return OnDisk(path)
@@ -170,7 +171,7 @@ def existing(given: str) -> OnDisk | Archive:
 
 def list_pictures(root: Place) -> Listed:
     """Find the classes and the pictures of each; pictures that lie side by side have none."""
-    train, test, notes = _find_split(root)
+    train, test, notes = _find_split(_enter(root))
     if train.is_loose() and not train.folders():
         pictures, ignored = _pictures_in(train)
         return Listed((UNLABELLED,), dict.fromkeys(pictures, 0), {}, str(train), "", ("no labels", *_ignoring(ignored)))
@@ -189,6 +190,12 @@ def list_pictures(root: Place) -> Listed:
 
 def _ignoring(count: int) -> list[str]:
     return [f"{counted(count, 'other file')} ignored"] if count else []
+
+
+def _enter(root: Place) -> Place:
+    """The one folder in it, where that is all there is and holds folders itself: what is unpacked often lies so."""
+    inside = root.folders()
+    return inside[0] if len(inside) == 1 and not root.is_loose() and inside[0].folders() else root
 
 
 def _find_split(root: Place) -> tuple[Place, Place | None, list[str]]:
@@ -217,7 +224,8 @@ def _scan(root: Place, allowed: Sequence[str] | None = None) -> tuple[dict[str, 
         found[place.name], ignored = _pictures_in(place)
         others += ignored
         if not found[place.name]:
-            raise BadInput(f"{place} holds no pictures: add some or remove the folder")
+            kinds = ", ".join(SUFFIXES)
+            raise BadInput(f"{place} holds no pictures: add some ({kinds}) or remove the folder")
     return found, others
 
 
