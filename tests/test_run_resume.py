@@ -223,6 +223,16 @@ def test_two_that_write_one_file_at_once_leave_it_whole(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
 
 
+def test_a_folder_or_a_link_to_one_is_not_written_over(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    for place in ("folder", "link", ""):
+        with pytest.raises(vitlab.BadInput, match="it is a folder"):
+            write(Path(place), b"page")
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_tensors_survive_storage(tmp_path):
     tensors = {
         "bfloat16": torch.randn(3, 4).bfloat16(), "scalar": torch.tensor(1.5), "empty": torch.empty(0, 2),

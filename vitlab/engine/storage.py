@@ -44,8 +44,10 @@ def make_folder(path: Path) -> None:
 
 def write(path: Path, content: bytes) -> None:
     """Put `content` at `path` at once or not at all; what was there before stays whole until then."""
-    temporary = path.with_name(f".{path.name}.part")
     try:
+        if path.is_dir():  # a link to one would be replaced
+            raise BadInput(f"cannot write {path}: it is a folder")
+        temporary = path.with_name(f".{path.name}.part")
         with alone_with(temporary) as file:
             file.write(content)
             file.flush()
