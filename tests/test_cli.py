@@ -104,7 +104,7 @@ def test_a_run_from_the_first_command_to_the_last(program, vitlab, tmp_path):
     assert json.loads(vitlab("evaluate", "runs/digits", "--as-json").stdout)["accuracy"] == stated
     assert f"test accuracy {stated:.2%}" in vitlab("evaluate", "runs/digits").stdout
     again = vitlab("train", "runs/digits/experiment.json", "--name", "again", "--quiet")
-    assert "epoch" not in again.stdout
+    assert [line.split()[0] for line in again.stdout.splitlines()] == ["test", "trained"]
     same = [(tmp_path / "runs" / name / "weights.safetensors").read_bytes() for name in ("digits", "again")]
     assert same[0][-1000:] == same[1][-1000:]
     assert "digits-2" in vitlab("train", "digits", *QUICK, "epochs=1").stdout
@@ -152,6 +152,7 @@ def test_data_list_names_every_set(say, tmp_path):
     _, printed, _ = say("data", "list", "--data", tmp_path)
     assert all(name in printed for name in ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100"))
     assert say("data", "check", "digits")[0] == 0
+    assert "embedded" in say("data", "get", "digits")[1]
 
 
 def test_a_terminal_of_any_encoding_or_none_is_written_to(monkeypatch, tmp_path):

@@ -113,6 +113,19 @@ def test_a_torch_program_answers_without_vitlab(done: Done) -> None:
     torch.testing.assert_close(program(pictures)["logits"], logits, rtol=1e-4, atol=1e-5)
 
 
+def test_a_folder_of_other_things_is_not_exported_into(trained: Path, tmp_path: Path) -> None:
+    mine, subject = tmp_path / "mine/README.md", Subject(package.open_run(trained))
+    mine.parent.mkdir()
+    export(subject, Hub(), mine.parent)
+    export(subject, Hub(), mine.parent)
+    shutil.rmtree(mine.parent)
+    mine.parent.mkdir()
+    mine.write_text("my own")
+    with pytest.raises(package.BadInput, match="mine holds other files"):
+        export(subject, Hub(), mine.parent)
+    assert [path.read_text() for path in mine.parent.iterdir()] == ["my own"]
+
+
 def test_a_run_goes_to_the_hub_and_back_with_a_card_that_the_hub_reads(done: Done) -> None:
     run, library = done.run, import_module("vitlab.export.pretrained")
     model = library.Pretrained.from_pretrained("runs/digits/hub")

@@ -77,7 +77,7 @@ def train(
         chosen = experiment(recipe, found)
     started = lab.train(
         chosen, *settings, name=name, otherwise=recipes.run_name(recipe), runs=runs, data=data, device=device,
-        quiet=quiet, begun=announce,
+        quiet=quiet, begun=announce(quiet),
     )  # fmt: skip
     show_result(started)
 
@@ -91,7 +91,7 @@ def resume(run: Positional[Path], /, data: Folder = None, device: Device = "auto
         device: auto, cpu or cuda.
         quiet: Print only the result.
     """
-    show_result(lab.resume(run, data=data, device=device, quiet=quiet, begun=announce))
+    show_result(lab.resume(run, data=data, device=device, quiet=quiet, begun=announce(quiet)))
 
 
 def evaluate(run: Positional[Path], /, data: Folder = None, device: Device = "auto", as_json: bool = False) -> None:

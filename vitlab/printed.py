@@ -1,6 +1,6 @@
 """What the verbs take and print: kinds of arguments, and a run in a few lines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +26,12 @@ def show_choices(choices: Sequence[Choice]) -> None:
     out.print(table, markup=False)
 
 
-def announce(run: Run) -> None:
+def announce(quiet: bool) -> Callable[[Run], None]:
+    """What tells of a run before it is trained; nothing where only the result is wanted."""
+    return (lambda run: None) if quiet else describe_run
+
+
+def describe_run(run: Run) -> None:
     """What is about to be trained, in two lines."""
     card = run.card
     weights = sum(parameter.numel() for parameter in run.build().parameters())

@@ -33,8 +33,11 @@ def data_folder(given: Path | None = None) -> Path:
 
 
 def get(name: str, folder: Path, report: Report = lambda line: None) -> Path:
-    """Put a named set into the cache, from files lying in the folder or from the first origin that answers."""
-    return fetch(_published(name), folder, report)
+    """Put a named set into the cache, from files lying in the folder or from the first origin that answers.
+
+    The embedded sample is always there.
+    """
+    return SAMPLE if name == Sample.kind else fetch(_published(name), folder, report)
 
 
 def check(name: str, folder: Path) -> str:

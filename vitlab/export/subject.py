@@ -21,6 +21,7 @@ from vitlab.errors import BadInput
 from vitlab.export.graph import Form
 from vitlab.model import Network
 
+MARK = "config.json"  # what each export has that is a folder, and what is put there first
 TOLERANCE = 1e-4  # largest difference of an answer, as a share of the largest number in the model's own
 Answer = Callable[[Tensor], dict[str, Tensor]]  # pictures in 0 … 1 (b, c, y, x) → logits, and what else there is
 
@@ -78,6 +79,8 @@ def export(subject: Subject, target: Target, out: Path | None = None) -> "Kept":
     with TemporaryDirectory() as folder:
         made = Path(folder) / target.file
         target.write(subject, form, made)
+        if made.is_dir():
+            check_free(place)
         answer = target.load(made)
         gap = compare(form, answer, f"{subject.run.name} as {target.kind}")
         size = keep(made, place)
@@ -119,11 +122,17 @@ def compare(form: Form, answer: Answer, what: str) -> float:
     return largest
 
 
+def check_free(place: Path) -> None:
+    """A folder of other things stays as it is: an export has a README.md, and weights, which would replace theirs."""
+    if place.is_dir() and not (place / MARK).exists() and any(place.iterdir()):
+        raise BadInput(f"{place} holds other files: name a new folder by --out")
+
+
 def keep(made: Path, place: Path) -> int:
     """Put a file, or every file of a folder, where it belongs; returns how many bytes."""
     if made.is_dir():
         make_folder(place)
-        return sum(keep(path, place / path.name) for path in sorted(made.iterdir()))
+        return sum(keep(path, place / path.name) for path in sorted(made.iterdir(), key=lambda path: path.name != MARK))
     content = made.read_bytes()
     make_folder(place.parent)
     write(place, content)

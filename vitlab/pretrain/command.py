@@ -44,7 +44,7 @@ def pretrain(
     known = recipes.recipe(chosen if named else recipe, settings)
     started = lab.train(
         known, *words, name=name, otherwise=f"{recipes.run_name(recipe)}-{how}",
-        runs=runs, data=data, device=device, quiet=quiet, begun=announce,
+        runs=runs, data=data, device=device, quiet=quiet, begun=announce(quiet),
     )  # fmt: skip
     show_result(started)
 
@@ -72,7 +72,9 @@ def finetune(
         device: auto, cpu or cuda.
         quiet: Print only the result.
     """
-    tuned = lab.finetune(run, *settings, name=name, runs=runs, data=data, device=device, quiet=quiet, begun=announce)
+    tuned = lab.finetune(
+        run, *settings, name=name, runs=runs, data=data, device=device, quiet=quiet, begun=announce(quiet)
+    )
     show_result(tuned)
 
 

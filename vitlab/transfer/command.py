@@ -115,8 +115,7 @@ def bring(
 
     def begun(run: Run) -> None:
         write_json(run.folder / "transfer.json", {"source": source, "road": road, "notes": notes})
-        if not quiet:
-            announce(run)
+        announce(quiet)(run)
 
     with holding(fitted.tensors, title) as start:
         run = lab.train(
