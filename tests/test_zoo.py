@@ -88,7 +88,9 @@ def test_a_folder_of_the_same_name_comes_first(tmp_path: Path, monkeypatch: pyte
     assert run.report == Path("cifar10/report.html")
 
 
-def test_a_shipped_model_is_not_resumed_and_a_wrong_name_lists_the_right_ones() -> None:
+def test_a_shipped_model_is_not_resumed_and_a_wrong_name_lists_the_right_ones(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="or fit it to them by 'vitlab transfer cifar10'"):
+        vitlab.finetune("cifar10", "data.source=digits", runs=tmp_path)
     with pytest.raises(BadInput, match=r"cifar10 comes trained with vitlab; .* 'vitlab finetune cifar10'"):
         vitlab.resume("cifar10")
     with pytest.raises(BadInput, match=r"no run at cifer10.* come with vitlab are cifar10, mnist"):

@@ -341,9 +341,10 @@ def begin_from(start: Run, network: Network, card: Card) -> None:
         if then == now:
             raise
         size = f"data.source.size={start.card.height}x{start.card.width}"
+        given = start.name if start.shipped else start.folder
         raise BadInput(
             f"{start.name} learned from pictures of {then}, and these are {now}: read them in its size, where they are "
-            f"your own by {size}, or fit it to them by 'vitlab transfer {start.folder}'"
+            f"your own by {size}, or fit it to them by 'vitlab transfer {given}'"
         ) from None
 
 
