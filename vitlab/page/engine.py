@@ -58,6 +58,7 @@ class Engine:
             "kinds": {"tokens": tokens, "positions": "late" if late else model.positions.kind,
                       "attention": model.attention.kind, "head": heads.kind},
             "shift": model.width // model.block.shift if model.block.shift else 0,
+            "temperature": self.run.temperature,
             "smoothing": getattr(self.run.experiment.objective, "label_smoothing", 0.0),
             "scale": getattr(model.attention, "scale", ""), "normalised": getattr(model.attention, "qk_norm", False),
             "mean": list(self.card.mean), "deviation": list(self.card.deviation),
@@ -107,11 +108,10 @@ class Engine:
     def test(self) -> Part | None:
         """The run's test part, where its data are here and have not changed."""
         try:
-            prepared = lab.load_data(self.run.experiment, self.data)
+            test = lab.tested_on(self.run, self.data).test
         except BadInput:  # the page is of use without them
             return None
-        same = prepared.card.fingerprint == self.card.fingerprint
-        return prepared.test if same and len(prepared.test) == self.evaluation.count else None
+        return test if len(test) == self.evaluation.count else None
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """uint8 (b, c, y, x) → as the model takes them."""

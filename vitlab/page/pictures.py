@@ -35,17 +35,20 @@ class Pictures:
 
 def pictures_of(run: Run, data: Path | None) -> Pictures:
     """Pictures that the run has not learned from; none where its data are neither here nor come with the page."""
-    card = run.card
-    sheet = SHEETS / f"{SAME.get(card.name, card.name)}.png"
-    if sheet.exists():
+    card, chosen = run.card, run.experiment.data
+    sheet = SHEETS / f"{SAME.get(chosen.source.kind, chosen.source.kind)}.png"
+    if sheet.exists() and not chosen.classes:
         return read_sheet(sheet, card.height, card.width)
+    none = Pictures(torch.zeros(0, card.channels, card.height, card.width, dtype=torch.uint8), ())
     try:
-        test = lab.load_data(run.experiment, data).test
+        test = lab.tested_on(run, data).test
     except BadInput:  # the page is of use without them
-        return Pictures(torch.zeros(0, card.channels, card.height, card.width, dtype=torch.uint8), ())
+        return none
     places = [
         int(place) for label in range(len(card.classes)) for place in (test.labels == label).nonzero().flatten()[:EACH]
     ][: EACH * 20]
+    if not places:
+        return none
     return Pictures(torch.stack([test.pictures[place] for place in places]), tuple(test.labels[places].tolist()))
 
 

@@ -10,6 +10,10 @@ const MOST = 10; // classes that are shown
 const modest = ({ smoothing, classes }) =>
   smoothing ? `. Label smoothing taught it to stop at ${percent(1 - smoothing + smoothing / classes.length)}.` : "";
 
+/** What 'vitlab predict' says of the same picture, where the run was calibrated. @param {Pane} pane */
+const calibrated = ({ model, answer, guess }) =>
+  model.temperature === 1 || !answer ? "" : `. Calibrated, as 'vitlab predict' says it: ${percent(softmax(answer.logits.map((one) => one / model.temperature))[guess])}`;
+
 export class Bars {
   /** @param {Pane} pane @param {boolean} alone */
   constructor(pane, alone) {
@@ -22,6 +26,7 @@ export class Bars {
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", `What ${pane.model.name} says`);
     const shown = Math.min(pane.model.classes.length, MOST);
+    this.list.style.maxHeight = `${2 * shown}rem`; // a few bars stay together
     this.lines = Array.from({ length: shown }, () => {
       const line = make("li"), name = make("span", "class"), bar = make("span", "bar"), fill = make("span", "fill");
       const ghost = make("span", "ghost"), value = make("span", "value"), moved = make("span", "moved");
@@ -52,6 +57,6 @@ export class Bars {
     });
     this.guess.replaceChildren(make("b", "", classes[pane.guess]), document.createTextNode(` ${percent(shares[pane.guess])}`));
     const took = pane.answer.milliseconds ? ` · thought for ${pane.answer.milliseconds.toFixed(0)} ms` : "";
-    this.facts.textContent = before ? "In points: what the missing patches changed." : `${large(pane.model.flops)} operations${took}${modest(pane.model)}`;
+    this.facts.textContent = before ? "In points: what the missing patches changed." : `${large(pane.model.flops)} operations${took}${calibrated(pane)}${modest(pane.model)}`;
   }
 }

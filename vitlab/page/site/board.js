@@ -50,15 +50,15 @@ export class Board {
   /** @param {number} patch */
   cell(patch) {
     const cell = /** @type {HTMLButtonElement} */ (make("button"));
-    let touched = false;
+    let last = "mouse";
     cell.type = "button";
     cell.tabIndex = patch === this.place ? 0 : -1;
-    cell.addEventListener("pointerdown", (event) => { touched = event.pointerType === "touch" && this.chosen !== patch; });
+    cell.addEventListener("pointerdown", (event) => { last = event.pointerType; });
     cell.addEventListener("pointerenter", (event) => { if (event.pointerType !== "touch") tell(cell, "point", patch); });
     cell.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") tell(cell, "leave"); });
     cell.addEventListener("focus", () => { if (cell.matches(":focus-visible")) tell(cell, "point", patch); });
     cell.addEventListener("blur", () => tell(cell, "leave"));
-    cell.addEventListener("click", () => tell(cell, touched ? "point" : "mask", patch)); // a finger points first
+    cell.addEventListener("click", () => tell(cell, last === "touch" ? "tap" : "mask", patch));
     return cell;
   }
 
@@ -81,7 +81,6 @@ export class Board {
   /** @param {Pane} pane */
   update(pane) {
     this.pane = pane;
-    this.chosen = pane.chosen;
     paintPicture(this.canvas, pane.model, pane.pixels, pane.masked);
     mark(this.outline, this.model, pane.chosen);
     this.cells.forEach((cell, i) => {

@@ -46,7 +46,12 @@ export function showConfusion(holder, model, counts, open, take) {
     Object.assign(button, { type: "button" });
     button.setAttribute("aria-label", `${pair}: ${count}`);
     button.addEventListener("click", async () => {
-      const pictures = await open(truth, guess);
+      let pictures;
+      try {
+        pictures = await open(truth, guess);
+      } catch (problem) {
+        return found.replaceChildren(make("p", "remark", /** @type {Error} */ (problem).message));
+      }
       const told = pictures.length === count ? "" : pictures.length ? ` Of ${count.toLocaleString("en")}, ${pictures.length} ${pictures.length === 1 ? "is" : "are"} here.` : " Its pictures are not here.";
       const rest = pictures.length < count && !pictures.length ? ` 'vitlab data get ${model.data}' fetches them.` : "";
       const row = make("div", "pictures");

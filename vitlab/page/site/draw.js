@@ -15,7 +15,9 @@ export class Drawing {
     this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { willReadFrequently: true }));
     this.empty = true;
     this.pen = { x: canvas.width / 2, y: canvas.height / 2, down: false };
+    this.mark = /** @type {HTMLElement} */ (canvas.nextElementSibling); // where the pen is, for those who draw by keyboard
     this.wipe();
+    this.markPen();
     this.listen();
   }
 
@@ -68,6 +70,7 @@ export class Drawing {
       if (event.button) return;
       event.preventDefault();
       this.canvas.focus({ preventScroll: true });
+      this.mark.hidden = true;
       if (this.stale) this.wipe();
       this.stale = false;
       last = place(event);
@@ -85,6 +88,7 @@ export class Drawing {
     });
     for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => { last = null; });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
+    this.canvas.addEventListener("focus", () => this.markPen());
   }
 
   /** The pen by keyboard. @param {KeyboardEvent} event */
@@ -101,7 +105,15 @@ export class Drawing {
     const [x, y] = step ? [within(pen.x + step[0]), within(pen.y + step[1])] : [pen.x, pen.y];
     if (pen.down) this.stroke(pen.x, pen.y, x, y);
     Object.assign(pen, { x, y });
+    this.markPen();
     this.changed();
+  }
+
+  markPen() {
+    const { x, y, down } = this.pen;
+    Object.assign(this.mark.style, { left: `${(100 * x) / this.side}%`, top: `${(100 * y) / this.side}%` });
+    this.mark.classList.toggle("down", down);
+    this.mark.hidden = false;
   }
 
   /** Show a picture that was chosen, until the next stroke wipes it. @param {HTMLCanvasElement} picture */

@@ -27,6 +27,7 @@
  * @property {string} norm where blocks have it
  * @property {boolean} finalNorm whether what the head reads is normalised
  * @property {number} shift features that the MLP reads from each neighbour
+ * @property {number} temperature by which 'vitlab predict' divides the logits
  * @property {number} smoothing of the labels it learned from
  * @property {number[]} mean of the data's colours, from 0 to 1
  * @property {number[]} deviation
@@ -95,10 +96,13 @@ export const decode = (sent) => ({
   relevance: sent.relevance ? floats(sent.relevance) : null,
 });
 
+/** @param {string} question what may be the matter */
+export const lost = (question) => () => { throw new Error(`The engine does not answer: ${question}`); };
+
 /** @param {string} address @param {RequestInit} [options] */
 async function ask(address, options) {
-  const reply = await fetch(address, options);
-  const found = await reply.json();
+  const silent = lost("is 'vitlab page' still running?"), reply = await fetch(address, options).catch(silent);
+  const found = await reply.json().catch(silent);
   if (!reply.ok) throw new Error(found.problem ?? "the server gave no answer");
   return found;
 }

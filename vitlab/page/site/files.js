@@ -1,6 +1,7 @@
 // @ts-check
 // Picture files: decoded here, cut and scaled to what a model takes. Nothing is uploaded.
 import { centred } from "./centre.js";
+import { written } from "./words.js";
 
 /** @typedef {import("./engine.js").Model} Model */
 
@@ -17,8 +18,7 @@ export async function readFile(file, model) {
   if (image.width * image.height > MOST) throw new Error(`${file.name} has more than ${MOST / 1e6} million pixels.`);
   const { channels, width, height } = model, exact = image.width === width && image.height === height;
   const size = `${image.width}×${image.height}`;
-  if (channels === 3) return { pixels: planes(drawn(image, width, height), 3), note: exact ? "" : `Cut and scaled from ${size}.` };
-  if (exact || width !== height) return { pixels: planes(drawn(image, width, height), 1), note: "" };
+  if (exact || !written(model)) return { pixels: planes(drawn(image, width, height), channels), note: exact ? "" : `Cut and scaled from ${size}.` };
   const ink = planes(drawn(image, WORK, WORK), 1), paper = isPaper(ink);
   if (paper) ink.forEach((value, i) => { ink[i] = 255 - value; });
   const floor = quantile(ink, 0.5), top = Math.max(...ink), span = Math.max(top - floor, 1);

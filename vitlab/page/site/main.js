@@ -7,18 +7,20 @@ import { showConfusion } from "./confusion.js";
 import { Drawing } from "./draw.js";
 import { ServerEngine, bytes, decode } from "./engine.js";
 import { readFile } from "./files.js";
-import { setPalettes } from "./maps.js";
+import { setPalettes, tell } from "./maps.js";
 import { Pane } from "./pane.js";
 import { markPicture, showPictures } from "./pictures.js";
 import { Story } from "./story.js";
 import { showStudy } from "./studio.js";
 import { themeSwitch } from "./theme.js";
 import { tour } from "./tour.js";
-import { choose, figure, part, percent } from "./words.js";
+import { choose, drawable, figure, part, percent } from "./words.js";
 
 /** @typedef {import("./engine.js").Model} Model @typedef {import("./engine.js").Picture} Picture */
 
+const HERE = ["127.0.0.1", "localhost", "[::1]"];
 const PAUSE = 150; // milliseconds without a stroke after which relevance is asked for
+const finger = matchMedia("(hover: none)");
 const still = document.documentElement.dataset.engine === "onnx";
 const engine = still ? new (await import("./onnx.js")).OnnxEngine() : new ServerEngine();
 
@@ -33,7 +35,9 @@ let pictures = [];
 const drawing = new Drawing(part("drawing"), drawn);
 /** @type {Promise<void> | null} */
 let asking = null;
-let again = false, timer = 0, turns = 0;
+let again = false, timer = 0, turns = 0, given = 0;
+/** @type {string | null} */
+let calm = null; // what the note said before a complaint
 let inStudy = (/** @type {string} */ _name) => {}; // tells the study which model is shown
 
 /** Show some models, each in a pane. @param {Model[]} chosen */
@@ -49,15 +53,20 @@ function showModels(chosen) {
   part("answers").replaceChildren(...shown.map(({ bars }) => bars.element));
   part("panes").replaceChildren(...shown.map(({ story }) => story.element));
   document.body.classList.toggle("two", chosen.length > 1);
-  document.body.classList.toggle("colour", first.channels !== 1);
-  part("title").textContent = `${first.channels === 1 ? "Draw a digit" : "Choose a picture"}, watch the transformer think`;
-  part("input-title").textContent = first.channels === 1 ? "Draw here" : "Your own picture";
+  document.body.classList.toggle("given", !drawable(first));
+  document.body.classList.toggle("named", first.classes.some((name) => name.length > 2));
+  const digits = first.classes.every((name) => /^\d$/.test(name)), task = digits ? "Draw a digit" : "Draw or choose a picture";
+  part("title").textContent = `${drawable(first) ? task : "Choose a picture"}, watch the transformer think`;
+  part("input-title").textContent = drawable(first) ? "Draw here" : "Your own picture";
 }
 
 /** @param {Model} a @param {Model} b */
 const fits = (a, b) => a.channels === b.channels && a.height === b.height && a.width === b.width;
 /** @param {Model} a @param {Model} b */
 const sameGrid = (a, b) => JSON.stringify(a.grids) === JSON.stringify(b.grids);
+
+/** @param {Model} a @param {Model} b */
+const sameData = (a, b) => a.data === b.data && a.classes.join() === b.classes.join();
 
 function showChoices() {
   const [{ pane }] = shown, beside = shown[1]?.pane.model.name ?? "";
@@ -75,7 +84,8 @@ async function change(first, second) {
   const chosen = [first, second].filter(Boolean).map((name) => /** @type {Model} */ (models.find((model) => model.name === name)));
   const turn = ++turns;
   if (chosen.length === shown.length && chosen.every((model, i) => model === shown[i].pane.model)) return;
-  const others = fits(shown[0].pane.model, chosen[0]) ? null : engine.pictures(first);
+  const same = fits(shown[0].pane.model, chosen[0]);
+  const others = same && sameData(shown[0].pane.model, chosen[0]) ? null : engine.pictures(first);
   const [loaded, { counts }] = await Promise.all([others, engine.confusion(first)]);
   if (turn !== turns) return; // another model was chosen since
   showModels(chosen);
@@ -84,7 +94,7 @@ async function change(first, second) {
   showCounts(counts);
   if (loaded) {
     offer(loaded);
-    choosePicture(0);
+    if (!same) choosePicture(0);
   }
   await ask();
 }
@@ -126,14 +136,21 @@ const article = (name) => (/^\d/.test(name) ? `a ${name}`.replace("a 8", "an 8")
 /** What was chosen is put on the drawing board too. */
 function showOnBoard() {
   board.update(shown[0].pane);
-  if (shown[0].pane.model.channels === 1) drawing.show(board.canvas);
+  if (drawable(shown[0].pane.model)) drawing.show(board.canvas);
 }
 
-/** A new picture for all panes. @param {Uint8Array} pixels @param {string} note */
-function give(pixels, note) {
+/** A new picture for all panes. @param {Uint8Array} pixels @param {string} text */
+function give(pixels, text) {
+  given++;
   for (const { pane } of shown) Object.assign(pane, { pixels, masked: new Set() });
-  part("note").textContent = note;
+  note(text);
   ask();
+}
+
+/** @param {string} text */
+function note(text) {
+  part("note").textContent = text;
+  calm = null;
 }
 
 function drawn() {
@@ -159,6 +176,7 @@ async function answerAll() {
       if (again) continue;
       draw(false);
       say();
+      if (calm !== null) note(calm);
       timer = setTimeout(addRelevance, PAUSE);
     } catch (problem) {
       if (!again) complain(problem); // what is asked next may well be answered
@@ -170,9 +188,9 @@ async function answerAll() {
 
 /** @param {unknown} problem */
 function complain(problem) {
-  const lost = problem instanceof TypeError; // fetch found nobody
-  const asked = still ? "has all of the page arrived?" : "is 'vitlab page' still running?";
-  part("note").textContent = lost ? `The engine does not answer: ${asked}` : /** @type {Error} */ (problem).message;
+  const before = calm ?? part("note").textContent;
+  note(/** @type {Error} */ (problem).message);
+  calm = before;
 }
 
 /** @param {Pane} pane @param {boolean} relevance */
@@ -201,7 +219,7 @@ function draw(whole = true) {
   const { pane } = shown[0];
   part("unmask").hidden = !pane.masked.size;
   part("readout").textContent = pane.chosen === null
-    ? "Point at a patch to see where it looks. Click to take it away."
+    ? finger.matches ? "Tap a patch to see where it looks, and once more to take it away." : "Point at a patch to see where it looks. Click to take it away."
     : `From ${pane.name(pane.chosen)}${pane.masked.has(pane.chosen) ? ", which is taken away" : ""}: rollout gives itself ${figure(pane.rollout()[pane.entry(pane.chosen)])}.`;
   document.dispatchEvent(new Event("drawn"));
 }
@@ -212,7 +230,8 @@ function say() {
 }
 
 document.addEventListener("patch", (event) => {
-  const { what, patch } = /** @type {CustomEvent} */ (event).detail;
+  const { what: told, patch } = /** @type {CustomEvent} */ (event).detail;
+  const what = told !== "tap" ? told : shown[0].pane.chosen === patch ? "mask" : "point"; // a finger points first
   const now = what === "leave" ? null : patch;
   if (what !== "mask" && shown[0].pane.chosen === now) return;
   for (const { pane } of shown) pane.chosen = now;
@@ -222,6 +241,10 @@ document.addEventListener("patch", (event) => {
   for (const { pane } of shown) pane.masked = masked;
   draw();
   ask();
+});
+document.addEventListener("pointerup", (event) => { // a finger has no other way to leave
+  const away = !(/** @type {Element} */ (event.target).closest(".stack, .tour"));
+  if (event.pointerType === "touch" && away && shown.length) tell(document.body, "leave");
 });
 document.addEventListener("theme", () => draw());
 part("unmask").addEventListener("click", () => {
@@ -233,14 +256,16 @@ part("clear").addEventListener("click", () => { drawing.wipe(); drawn(); });
 /** @param {File | undefined | null} file */
 async function take(file) {
   if (!file) return;
+  const turn = ++given;
   try {
-    const { model } = shown[0].pane, { pixels, note } = await readFile(file, model);
+    const { model } = shown[0].pane, read = await readFile(file, model);
     if (!fits(model, shown[0].pane.model)) return void take(file); // another model was chosen meanwhile
+    if (turn !== given) return; // another picture has come since
     markPicture(part("pictures"), -1);
-    give(pixels, note);
+    give(read.pixels, read.note);
     showOnBoard();
   } catch (problem) {
-    part("note").textContent = /** @type {Error} */ (problem).message;
+    if (turn === given) note(/** @type {Error} */ (problem).message);
   }
 }
 part("file").addEventListener("change", (/** @type {any} */ event) => { take(event.target.files[0]); event.target.value = ""; });
@@ -251,6 +276,8 @@ document.addEventListener("paste", (event) => take(event.clipboardData?.files[0]
 /** The stored example first, then the engine. */
 async function start() {
   themeSwitch(part("theme"));
+  if (!still && !HERE.includes(location.hostname))
+    part("where").textContent = `Everything here is computed on ${location.hostname}. Pictures go there and nowhere else.`;
   const first = await engine.first();
   setPalettes(first.palettes);
   models = [first.model];

@@ -59,7 +59,7 @@ export function paintPicture(canvas, model, pixels, masked) {
   context.putImageData(image, 0, 0);
 }
 
-/** @param {Element} from @param {"point" | "leave" | "mask"} what @param {number} [patch] */
+/** @param {Element} from @param {"point" | "leave" | "mask" | "tap"} what @param {number} [patch] */
 export const tell = (from, what, patch) => from.dispatchEvent(new CustomEvent("patch", { bubbles: true, detail: { what, patch } }));
 
 /** A picture with a map over it, and a name below. */
@@ -109,7 +109,7 @@ function listen(element, grid) {
   element.addEventListener("pointerdown", (event) => { last = event.pointerType; });
   element.addEventListener("pointermove", (event) => { if (event.pointerType !== "touch") tell(element, "point", place(event)); });
   element.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") tell(element, "leave"); });
-  element.addEventListener("click", (event) => tell(element, last === "touch" ? "point" : "mask", place(event)));
+  element.addEventListener("click", (event) => tell(element, last === "touch" ? "tap" : "mask", place(event)));
 }
 
 /** @param {HTMLElement} outline @param {Model} model @param {number | null} patch */

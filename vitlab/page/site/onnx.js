@@ -1,6 +1,6 @@
 // @ts-check
 // The engine of a page without a server: onnxruntime-web runs the model here, from files beside the page or within it.
-import { bytes } from "./engine.js";
+import { bytes, lost } from "./engine.js";
 import { covered } from "./grids.js";
 
 /** @typedef {import("./engine.js").Model} Model @typedef {import("./engine.js").Answer} Answer @typedef {import("./engine.js").Picture} Picture */
@@ -8,16 +8,18 @@ import { covered } from "./grids.js";
 /** A file within the page, by its name. @param {string} name */
 const within = (name) => document.getElementById(`within:${name}`)?.textContent;
 
+const silent = lost("has all of the page arrived?");
+
 /** @param {string} name @returns {Promise<any>} */
 async function json(name) {
   const text = within(name);
-  return text ? JSON.parse(text) : (await fetch(encodeURIComponent(name))).json();
+  return text ? JSON.parse(text) : fetch(encodeURIComponent(name)).then((reply) => reply.json()).catch(silent);
 }
 
 /** @param {string} name @returns {Promise<Uint8Array>} */
 async function binary(name) {
   const text = within(name);
-  return text ? bytes(text) : new Uint8Array(await (await fetch(encodeURIComponent(name))).arrayBuffer());
+  return text ? bytes(text) : fetch(encodeURIComponent(name)).then(async (reply) => new Uint8Array(await reply.arrayBuffer())).catch(silent);
 }
 
 /** @param {any[]} sent @returns {Picture[]} */

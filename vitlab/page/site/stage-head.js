@@ -2,7 +2,7 @@
 // The head: what is read, what reaches it through all blocks, and what of that speaks for the class.
 import { PatchMap, scaleOf } from "./maps.js";
 import { stage } from "./stage.js";
-import { make, percent } from "./words.js";
+import { figure, make, percent } from "./words.js";
 
 /** @typedef {import("./pane.js").Pane} Pane */
 
@@ -15,6 +15,9 @@ const READ = {
   "class-attention": "It reads the class token, which has looked at the tokens of all scales, and weighs it for each class.",
   "late-class-token": "It reads a class token that joins after the last block: it has met no patch, so whatever you draw, it says the same.",
 };
+
+/** The top of a map's own scale. @param {import("./maps.js").Scale} scale */
+const upTo = ({ most }) => `, up to ${figure(most)}`;
 
 /** @param {Float64Array[]} rows */
 const mean = (rows) => rows[0].map((_, i) => rows.reduce((sum, row) => sum + row[i] / rows.length, 0));
@@ -32,7 +35,7 @@ export class HeadStage {
       rows.append(row);
       return { last, rollout, relevance, of };
     });
-    this.note = make("p", "remark", "Three answers to where it looked: the last layer's attention; rollout, the attention of all layers multiplied; relevance, what of it speaks for the class. Click patches away to test which is right.");
+    this.note = make("p", "remark", "Three answers to where it looked: the last layer's attention; rollout, the attention of all layers multiplied; relevance, what of it speaks for the class. Each has a scale of its own. Click patches away to test which is right.");
     this.verdict = make("p", "verdict");
     this.element.append(rows, this.note, this.verdict);
   }
@@ -45,10 +48,10 @@ export class HeadStage {
     const rollout = pane.entered(pane.rollout()), relevance = pane.relevance && pane.entered(pane.relevance);
     const scales = [last, rollout, relevance ?? []].map((maps) => scaleOf(maps)); // one for all grids of a map
     this.rows.forEach((row, place) => {
-      row.last.update(pane, last[place], scales[0], LAST + row.of);
-      row.rollout.update(pane, rollout[place], scales[1], `rollout${row.of}`);
+      row.last.update(pane, last[place], scales[0], LAST + row.of + upTo(scales[0]));
+      row.rollout.update(pane, rollout[place], scales[1], `rollout${row.of}${upTo(scales[1])}`);
       row.relevance.element.classList.toggle("late", !relevance);
-      if (relevance) row.relevance.update(pane, relevance[place], scales[2], `relevance for ${model.classes[pane.guess]}${row.of}`);
+      if (relevance) row.relevance.update(pane, relevance[place], scales[2], `relevance for ${model.classes[pane.guess]}${row.of}${upTo(scales[2])}`);
     });
     const shares = pane.probabilities;
     this.verdict.replaceChildren("So it says ", make("b", "", model.classes[pane.guess]), `, ${percent(shares[pane.guess] ?? 0)}.`);

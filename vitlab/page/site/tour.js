@@ -192,8 +192,9 @@ export function tour(current) {
     document.querySelector(".touring")?.classList.remove("touring");
     const target = document.querySelector(STEPS[place].at);
     target?.classList.add("touring");
-    target?.scrollIntoView({ block: "center" });
+    target?.scrollIntoView({ block: "start" }); // above the panel
     fill();
+    panel.scrollTop = 0;
     heading.focus({ preventScroll: true });
   };
   opener.hidden = false;

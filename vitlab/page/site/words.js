@@ -12,6 +12,13 @@ export function make(tag, kind = "", text = "") {
   return element;
 }
 
+/** @typedef {import("./engine.js").Model} Model */
+
+/** Whether pictures for a model can be drawn: grey squares. @param {Model} model */
+export const drawable = ({ channels, height, width }) => channels === 1 && height === width;
+/** Whether these are digits or letters, which lie in the middle as MNIST's do. @param {Model} model */
+export const written = (model) => drawable(model) && model.classes.every((name) => [...name].length === 1);
+
 /** @param {string} name @returns {any} */
 export const part = (name) => document.getElementById(name);
 
