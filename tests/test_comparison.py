@@ -364,7 +364,7 @@ def test_costs_are_set_in_ratio_to_the_first(tmp_path: Path) -> None:
     assert rows["a"][6] == "400 MB"
     assert rows["b"][6] == "–", "a run folder of an older version has no peak memory"
     assert rows["c"][4:7] == ["12.0 s", "800", "400 MB"], "times on another device are no ratio"
-    assert rows["c"][1:3] == ["3000× 1.00", rows["a"][2] + "× 1.00"]
+    assert rows["c"][1:3] == ["3,000× 1.00", rows["a"][2] + "× 1.00"]
     ratio = compared(runs)[1].flops / compared(runs)[0].flops
     assert float(rows["b"][2].split("× ")[1]) == pytest.approx(ratio, rel=0.005)
     assert "not trained on the same device" in words_of(page)

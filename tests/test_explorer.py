@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,13 @@ def test_a_reader_sees_the_weights_of_what_was_chosen(kind: Any, tmp_path: Path)
         part("who").focus(); press("show", "attention");
         part("who").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
         found.keyed = part("looker").textContent;
+        const touch = { ...at(part("what"), 0.2, 0.1), pointerType: "touch" };
+        for (const kind of ["pointerdown", "pointerleave"]) {
+          part("what").dispatchEvent(new PointerEvent(kind, touch));
+          all("svg[data-x]")[0].dispatchEvent(new PointerEvent(kind, touch));
+        }
+        found.chart = all("svg[data-x] ~ .readout")[0].textContent;
+        found.tapped = part("readout").textContent; found.named = part("what").getAttribute("aria-label");
         """,
         tmp_path,
     )  # fmt: skip
@@ -208,6 +216,32 @@ def test_a_reader_sees_the_weights_of_what_was_chosen(kind: Any, tmp_path: Path)
     guesses = [f"{int(row.argmax())}" for row in seen.lens[1]]
     assert [re.sub(r"^(input|block \d)", "", line)[0] for line in found["lens"]] == guesses
     assert "row 1, column 1" in found["keyed"]
+    row = layer[2, 2:]
+    assert value(found["tapped"]) == ((1, 1), pytest.approx(float(row[0]), rel=0.06, abs=0.004))
+    assert "rollout" in found["chart"]
+    assert f"on the patch in row {int(row.argmax()) // 4 + 1}, column {int(row.argmax()) % 4 + 1}" in found["named"]
+
+
+@in_a_browser
+def test_a_misread_picture_says_what_it_is_and_narrow_screens_keep_its_shape(tmp_path: Path) -> None:
+    network, seen = looked(small_vit())
+    truths = [(guess + 1) % 5 if place else guess for place, guess in enumerate(seen.guesses)]
+    shown = tuple(replace(one, truth=truth) for one, truth in zip(seen.shown, truths, strict=True))
+    script = """found.names = buttons("pictures").map((b) => b.textContent);
+        part("who").parentElement.style.width = "200px"; const box = part("who").getBoundingClientRect();
+        found.size = [box.width, box.height];
+        const mosaic = all(".mosaics img")[0]; mosaic.parentElement.style.width = "50px";
+        found.mosaic = [mosaic.width, mosaic.height, mosaic.naturalWidth / mosaic.naturalHeight];"""
+    found = page_with(network, replace(seen, shown=shown), script, tmp_path)
+    first, second = found["names"][:2]
+    assert first == str(seen.guesses[0])
+    assert second == f"{seen.guesses[1]}truly {truths[1]}"
+    width, height = shown[0].pixels.shape[2], shown[0].pixels.shape[1]
+    assert found["size"][0] == 200
+    assert found["size"][0] / found["size"][1] == pytest.approx(width / height, rel=0.02)
+    wide, high, ratio = found["mosaic"]
+    assert wide == 50
+    assert wide / high == pytest.approx(ratio, rel=0.05)
 
 
 def value(readout: str) -> tuple[tuple[int, int], float]:

@@ -95,7 +95,7 @@
     image.alt = "";
     const scale = size / Math.max(...picture.size);
     holder.style.width = `${picture.size[0] * scale}px`;
-    holder.style.height = `${picture.size[1] * scale}px`;
+    holder.style.aspectRatio = `${picture.size[0]} / ${picture.size[1]}`;  // on a narrow screen too
     holder.append(image, canvas);
     return [holder, canvas];
   };
@@ -148,7 +148,9 @@
     choose(part.pictures, data.pictures.map((one, i) => {
       const [holder, canvas] = stack(one, false, 56), item = make("span", "item");
       canvas.remove();
-      item.append(holder, make("span", one.truth !== null && one.truth !== one.guess ? "wrong" : "", data.classes[one.guess]));
+      const wrong = one.truth !== null && one.truth !== one.guess;
+      item.append(holder, make("span", wrong ? "wrong" : "", data.classes[one.guess]));
+      if (wrong) item.append(make("span", "", `truly ${data.classes[one.truth]}`));
       return [i, item];
     }), state.picture, (i) => { state.picture = i; state.label = 0; });
     const shows = [["attention", "attention"], ["rollout", "rollout"], ["relevance", "relevance"], ["likeness", "likeness of tokens"]];
@@ -198,6 +200,8 @@
       : state.show === "rollout" && off ? `Not on patches: ${off}.`
       : scale.signed && state.show !== "likeness" ? "Some weights are negative: blue is subtracted." : "";
     part.readout.textContent = summary + " Point at a patch to read its weight.";
+    const best = shown.reduce((most, w, i) => (w > shown[most] ? i : most), 0);
+    part.what.setAttribute("aria-label", `${part.title.textContent}: most, ${figure(shown[best])}, on ${nameOf(view().first + best)}`);
     part.what.onpointermove = (event) => {
       const [y, x] = place(event, part.what), value = shown[y * view().columns + x];
       const times = state.show === "attention" ? `, ${figure(value * n)} × an even share` : "";
@@ -205,7 +209,9 @@
       part.what.querySelector(".outline")?.remove();
       outline(part.what, y * view().columns + x);
     };
-    part.what.onpointerleave = () => {
+    part.what.onpointerdown = part.what.onpointermove;  // a tap moves nothing
+    part.what.onpointerleave = (event) => {
+      if (event.pointerType === "touch") return;  // a finger is gone at once, what it asked stays
       part.readout.textContent = summary + " Point at a patch to read its weight.";
       part.what.querySelector(".outline")?.remove();
     };

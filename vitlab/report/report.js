@@ -9,7 +9,7 @@ for (const chart of document.querySelectorAll("svg[data-x]")) {
   guide.setAttribute("class", "guide");
   chart.prepend(guide);
 
-  chart.addEventListener("pointermove", (event) => {
+  const read = (event) => {
     const box = chart.getBoundingClientRect();
     const view = chart.viewBox.baseVal;
     const x = ((event.clientX - box.left) / box.width) * view.width;
@@ -19,9 +19,12 @@ for (const chart of document.querySelectorAll("svg[data-x]")) {
     });
     guide.setAttribute("d", `M${places[nearest]} 12V${view.height - 40}`);
     readout.textContent = texts[nearest];
-  });
+  };
+  chart.addEventListener("pointermove", read);
+  chart.addEventListener("pointerdown", read); // a tap moves nothing
 
-  chart.addEventListener("pointerleave", () => {
+  chart.addEventListener("pointerleave", (event) => {
+    if (event.pointerType === "touch") return; // a finger is gone at once, what it asked stays
     guide.removeAttribute("d");
     readout.textContent = "";
   });

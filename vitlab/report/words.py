@@ -35,7 +35,7 @@ def number(value: float, figures: int = 3) -> str:
 
 def grouped(count: int) -> str:
     """A count with its thousands set apart."""
-    return f"{count:,}".replace(",", NARROW_SPACE) if count >= 10_000 else str(count)
+    return f"{count:,}"
 
 
 def joined(names: Sequence[str]) -> str:
