@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from kinds import HEADS, build, refusal, small_attention, small_multiscale, small_vit, some_pictures
 from loops import check_ordinary, check_resumed, loop_of, small, trained
 from numpy.typing import NDArray
@@ -105,6 +106,17 @@ def test_without_prototypes_a_view_is_to_find_its_picture_in_the_batch(views: in
     assert loss.item() == pytest.approx(told_apart(*exact, np.array(own), 0.3), rel=1e-5)
     alike = np.stack([softmax(exact[1][t][own] @ exact[1][1 - t].T / 0.3) for t in range(2)])
     np.testing.assert_allclose(shares, alike, atol=1e-5)
+
+
+def test_without_prototypes_only_the_products_are_rounded_to_bfloat16() -> None:
+    said, told = (F.normalize(torch.randn(6, 64, 16, generator=generator_of(seed)), dim=-1) for seed in (1, 2))
+    exact, alike = tell_apart(said, told[:2], torch.arange(64), 0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, shares = tell_apart(said, told[:2], torch.arange(64), 0.1)
+    assert loss.dtype == shares.dtype == torch.float32
+    assert loss.item() == pytest.approx(exact.item(), rel=2e-4)  # 4e-3 where all of it is rounded
+    np.testing.assert_allclose(shares.sum(dim=-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(shares, alike, rtol=0.1)
 
 
 def test_a_batch_without_prototypes_is_charged_by_what_the_heads_say_of_its_views() -> None:

@@ -214,13 +214,14 @@ def tell_apart(said: Tensor, told: Tensor, own: Tensor, temperature: float) -> t
 
     These (2, b, c) are the teacher's own: how alike it finds each large view and the others of the batch.
     """
-    logs = (torch.einsum("vbk, tck -> tvbc", said, told) / temperature).log_softmax(dim=-1)
+    # Autocast makes the products in bfloat16, in which a CPU would go on: whatever follows is made in float32.
+    logs = (torch.einsum("vbk, tck -> tvbc", said, told).float() / temperature).log_softmax(dim=-1)
     found = logs[..., torch.arange(len(own), device=own.device), own]  # (t, v, b)
     pairs = found.shape[0] * (found.shape[1] - 1)
     own_view = found.diagonal().sum(dim=-1)  # of each teacher's view by the student's of the same
     loss = -(found.sum(dim=(0, 1)) - own_view).mean() / pairs
     with torch.no_grad():
-        shares = (told[:, own] @ told.flip(0).mT / temperature).softmax(dim=-1)
+        shares = ((told[:, own] @ told.flip(0).mT).float() / temperature).softmax(dim=-1)
     return loss, shares
 
 
