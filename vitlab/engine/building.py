@@ -1,6 +1,7 @@
 """A model is built twice: first on no device, where it takes no memory, and where one that is too large is refused."""
 
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -42,10 +43,10 @@ def memory() -> int:
 @contextmanager
 def limited(numbers: int, tensors: int, where: str) -> Iterator[None]:
     """Refuse the weight that is one too many, when a module takes it in."""
-    left = [numbers, tensors]
+    left, here = [numbers, tensors], threading.get_ident()
 
     def count(module: nn.Module, name: str, weight: nn.Parameter | None) -> None:
-        if weight is not None:
+        if weight is not None and threading.get_ident() == here:  # torch asks for those of all threads
             left[0] -= weight.numel()
             left[1] -= 1
             if min(left) < 0:
