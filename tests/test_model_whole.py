@@ -196,13 +196,14 @@ def test_a_start_left_to_torch_is_that_of_its_own_layers() -> None:
         assert abs(tokens.mean()) < 0.2
 
 
-def test_blocks_that_start_at_zero_pass_their_tokens_on() -> None:
-    network = small_vit(start="zero").build(SHAPE, CLASSES).eval()
+@pytest.mark.parametrize("project", [True, False])
+@each(ATTENTIONS)
+def test_blocks_that_start_at_zero_pass_their_tokens_on(kind, project: bool) -> None:
+    network = small_vit(start="zero", attention=small_attention(kind, project=project)).build(SHAPE, CLASSES).eval()
     tokens = network.embed(some_pictures(2))
     assert torch.equal(network.blocks(tokens), tokens)
-    others = [
-        p for name, p in network.named_parameters() if p.ndim == 2 and not name.endswith(("out.weight", "leave.weight"))
-    ]
+    last = ("leave.weight", "out.weight" if project else "value.weight")
+    others = [p for name, p in network.named_parameters() if p.ndim == 2 and not name.endswith(last)]
     assert all(p.any() for p in others)
 
 

@@ -113,6 +113,11 @@ class Mixer(nn.Module):
         """Heads (b, h, n, e) side by side, through the output projection: (b, n, d)."""
         raise NotImplementedError
 
+    @property
+    def last(self) -> Tensor:
+        """The matrix that tokens pass last: the output projection's, or the values' where there is none."""
+        raise NotImplementedError
+
 
 class SoftmaxMixer(Mixer):
     fusible = True  # whether all of it is what one kernel does
@@ -150,6 +155,10 @@ class SoftmaxMixer(Mixer):
 
     def join(self, mixed: Tensor) -> Tensor:
         return self.out(rearrange(mixed, "b h n e -> b n (h e)"))
+
+    @property
+    def last(self) -> Tensor:
+        return self.out.weight if isinstance(self.out, nn.Linear) else self.qkv.weight.chunk(3)[2]
 
     def split(self, tokens: Tensor, rotation: Turning | None) -> tuple[Tensor, Tensor, Tensor]:
         return self.apart(self.qkv(tokens), rotation)
@@ -258,6 +267,10 @@ class UniformMixer(Mixer):
 
     def join(self, mixed: Tensor) -> Tensor:
         return self.out(mixed.squeeze(1))
+
+    @property
+    def last(self) -> Tensor:
+        return self.out.weight if isinstance(self.out, nn.Linear) else self.value.weight
 
 
 Attention = Softmax | Linformer | Uniform | Locality

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitlab.errors import BadInput, shorten
 from vitlab.model.attention import Attention, Softmax, Uniform
-from vitlab.model.blocks import Block, Stack
+from vitlab.model.blocks import Block, BlockLayer, Stack
 from vitlab.model.heads import OUTPUTS, ClassToken, Head, Output, PoolReader
 from vitlab.model.layout import Layout, Shape
 from vitlab.model.positions import Learned, Positions, Rotary, Turning
@@ -173,9 +173,10 @@ def initialise(model: nn.Module) -> None:
 def branches_at_zero(model: nn.Module) -> None:
     """As `initialise`, but the last matrix of every branch is 0, so that each block first passes its tokens on."""
     initialise(model)
-    for name, parameter in model.named_parameters():
-        if name.endswith(("attention.out.weight", "mlp.leave.weight")):
-            nn.init.zeros_(parameter)
+    for part in model.modules():
+        if isinstance(part, BlockLayer):
+            nn.init.zeros_(part.attention.last)
+            nn.init.zeros_(part.mlp.leave.weight)
 
 
 FIRST_WEIGHTS: dict[Start, Callable[[nn.Module], None]] = {
