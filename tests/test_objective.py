@@ -211,6 +211,12 @@ def test_both_kinds_take_turns_and_a_share_of_batches_stays_plain() -> None:
         assert abs(kinds[kind] / count - expected) < 4.5 * math.sqrt(expected * (1 - expected) / count) + 0.01
 
 
+@pytest.mark.parametrize(("until", "done", "mixes"), [(0.0, 0.0, False), (0.5, 0.49, True), (0.5, 0.5, False)])
+def test_from_its_share_of_training_on_no_batch_is_mixed(until: float, done: float, mixes: bool) -> None:
+    drawn = Supervised(mixup=1.0, mixed_until=until).draw(8, 8, chance_of(3), done)
+    assert (drawn.tolist() != [1, 1, 0, 0, 0, 0]) == mixes
+
+
 def test_mixing_follows_from_the_chance_alone() -> None:
     pictures, labels = some_batch()
     objective = Supervised(mixup=1.0, cutmix=1.0)

@@ -265,6 +265,20 @@ def test_reading_with_the_mirror_image_is_a_second_figure(tmp_path) -> None:
     assert both.result["mirrored_accuracy"] != both.result["test_accuracy"]
 
 
+def test_the_running_mean_starts_short_and_grows_to_its_memory(tmp_path) -> None:
+    """m ← k·m + (1 − k)·w after step t, k = min(ema, (1 + t) / (10 + t)), m at first the first weights."""
+    loop = loop_of(small("ema=0.3"), tmp_path)
+    of = [dict(each.named_parameters()) for each in (loop.session.learner, loop.session.average)]
+    expected = {name: weight.detach().double() for name, weight in of[0].items()}
+    for step in range(1, 6):  # the memory is short for two of them
+        loop.train_step(torch.arange(16))
+        keep = min(0.3, (1 + step) / (10 + step))
+        expected = {name: keep * expected[name] + (1 - keep) * weight.detach() for name, weight in of[0].items()}
+    for name, mean in of[1].items():
+        torch.testing.assert_close(mean.double(), expected[name], rtol=1e-6, atol=1e-8)
+    assert loop.session.evaluated is loop.session.average.network
+
+
 def test_pictures_mirrored_by_turns_are_so_in_every_second_epoch(tmp_path) -> None:
     """What the model is given over two epochs is each picture once as it is and once mirrored."""
     loop = loop_of(small("epochs=4", "flip=yes", "by_turns=yes"), tmp_path)
