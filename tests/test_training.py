@@ -18,6 +18,7 @@ from vitlab.data.prepared import Normalise, Prepared, describe, unit
 from vitlab.engine.compiler import compiler_trouble
 from vitlab.engine.loop import Diverged, Loop, Stopped
 from vitlab.engine.progress import Progress
+from vitlab.engine.storage import read_tensors
 from vitlab.lab import train_in
 
 EPOCHS = "epochs=5"
@@ -263,6 +264,26 @@ def test_reading_with_the_mirror_image_is_a_second_figure(tmp_path) -> None:
         guesses = (model.logits(pictures) + model.logits(pictures.flip(-1))).argmax(dim=-1)
     assert both.result["mirrored_accuracy"] == (guesses == data.test.labels).double().mean().item()
     assert both.result["mirrored_accuracy"] != both.result["test_accuracy"]
+
+
+@pytest.mark.parametrize("clip", [0, 1])
+def test_a_gradient_that_is_no_number_is_noticed_before_its_weights_are_kept(tmp_path, clip: int) -> None:
+    """The loss is a number still: that of the next step would not be."""
+    loop = loop_of(small(f"clip={clip}", "checkpoint=0"), tmp_path)
+    sound = loop.forward
+
+    def at_the_edge(*batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        loss, measures = sound(*batch)
+        edge = (loop.session.parameters[0].sum() * 0).sqrt()  # 0, with a slope of ∞·0
+        return (loss + edge if loop.session.step == 2 else loss), measures
+
+    loop.forward = at_the_edge
+    with pytest.raises(Diverged, match=r"at step 2 \(epoch 1\); the last good checkpoint is step 2 "):
+        loop.train_epoch(lambda: False)
+    assert loop.session.step == (2 if clip else 3)  # where it is clipped, nothing counts as learned from it
+    tensors, facts = read_tensors(loop.run.checkpoint)
+    assert facts["step"] == 2
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
 
 
 def test_the_running_mean_starts_short_and_grows_to_its_memory(tmp_path) -> None:

@@ -274,6 +274,9 @@ class Loop:
 
     def save(self) -> None:
         self.check_bad()
+        if not all(weight.isfinite().all() for weight in self.session.parameters):
+            self.bad.fill_(self.session.step - 1)  # a gradient that was no number, which clipping alone would notice
+            self.check_bad()
         totals = {"totals": self.team.sum(self.session.totals)}
         if self.team.leads:
             write_tensors(self.run.checkpoint, self.session.tensors() | totals, self.session.facts())
