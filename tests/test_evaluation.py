@@ -5,8 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from kinds import CLASSES, SHAPE, build, small_vit
+from torch import Tensor
 
-from vitlab.engine.evaluation import Evaluation, wilson
+from vitlab.data.dataset import Part
+from vitlab.engine.evaluation import Evaluation, evaluate_part, wilson
+from vitlab.engine.probe import Reader
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +66,29 @@ def test_answers_that_are_no_numbers_are_counted() -> None:
     logits[1, 0], logits[2, 1], logits[3] = torch.nan, torch.inf, torch.tensor([-torch.inf, 0.0])
     assert Evaluation(logits, torch.zeros(5, dtype=torch.long)).unanswered == 3
     assert Evaluation(logits[:1], torch.zeros(1, dtype=torch.long)).unanswered == 0
+
+
+def rounding() -> tuple[str, bool]:
+    """How float32 products are rounded now: of matrices, and of convolutions on a GPU."""
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
+def test_no_figure_is_rounded_by_what_a_caller_has_chosen() -> None:
+    network, seen = build(small_vit()), list[tuple[str, bool]]()
+    part = Part(torch.zeros(5, SHAPE.channels, SHAPE.height, SHAPE.width, dtype=torch.uint8), torch.zeros(5).long())
+
+    def normalise(pictures: Tensor) -> Tensor:
+        seen.append(rounding())
+        return pictures
+
+    before = rounding()
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.allow_tf32 = True
+    try:
+        assert evaluate_part(network, part, normalise, bfloat16=False).logits.shape == (5, CLASSES)
+        Reader(network, normalise, bfloat16=False, at_once=500)(part.pictures)
+        assert rounding() == ("medium", True)
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+    assert seen == [("highest", False)] * 2

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitlab.data.dataset import Part
 from vitlab.data.prepared import unit
-from vitlab.engine.modes import in_evaluation
+from vitlab.engine.modes import float32_products, in_evaluation
 from vitlab.errors import BadInput
 from vitlab.experiment import Testing
 from vitlab.model import Network
@@ -139,7 +139,7 @@ def evaluate_part(
     """Logits of every picture of a part that is read."""
     device = part.pictures.device
     logits, read = [], []
-    with in_evaluation(model):
+    with in_evaluation(model), float32_products():  # a figure is not rounded by what a caller has chosen
         for pictures, labels in batches(part, testing or Testing()):
             with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
                 logits.append(model.logits(normalise(unit(pictures))).float())

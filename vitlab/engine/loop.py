@@ -19,6 +19,7 @@ from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.engine import memory
 from vitlab.engine.compiler import compiler_trouble, hushed, in_compiled_parts
 from vitlab.engine.evaluation import Evaluation, counted, evaluate_part, in_numbers
+from vitlab.engine.modes import float32_products
 from vitlab.engine.probe import Reader, give_head, glance
 from vitlab.engine.progress import Progress
 from vitlab.engine.replay import Replays
@@ -343,19 +344,6 @@ class Loop:
 
 def use_bfloat16(precision: str, device: torch.device) -> bool:
     return precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
-
-
-@contextmanager
-def float32_products(tf32: bool) -> Iterator[None]:
-    """Let a GPU round the factors of float32 products and convolutions to 10 bits (TF32) or not; then as it was."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""Training and evaluation modes that are left as they were found, layer by layer."""
+"""Modes that are left as they were found: training and evaluation, layer by layer, and how products are rounded."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 
@@ -23,3 +24,16 @@ def in_evaluation(model: nn.Module) -> Iterator[None]:
     with modes_kept(model):
         model.eval()
         yield
+
+
+@contextmanager
+def float32_products(tf32: bool = False) -> Iterator[None]:
+    """Let a GPU round the factors of float32 products and convolutions to 10 bits (TF32) or not; then as it was."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vitlab.data.dataset import Part, all_over
 from vitlab.data.prepared import Normalise, Prepared, unit
 from vitlab.data.rows import Pictures
-from vitlab.engine.modes import in_evaluation
+from vitlab.engine.modes import float32_products, in_evaluation
 from vitlab.model import Network, VisionTransformer
 
 NEIGHBOURS, WARMTH = 20, 0.07  # as Caron et al. (2021) take them
@@ -31,7 +31,7 @@ class Reader:
     @torch.inference_mode()
     def __call__(self, pictures: Pictures) -> Tensor:
         found = []
-        with in_evaluation(self.network):
+        with in_evaluation(self.network), float32_products():
             for some in pictures.split(self.at_once):
                 with torch.autocast(some.device.type, torch.bfloat16, enabled=self.bfloat16):
                     found.append(self.network.features(self.normalise(unit(some))).float())
