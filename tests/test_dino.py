@@ -17,7 +17,6 @@ from students import SMALL, WORDS, batch_of, generator_of, learner_of
 from torch import Tensor
 
 import vitlab
-from vitlab.errors import BadInput
 from vitlab.foreign import foreign
 from vitlab.lab import check_that_it_builds, load_data
 from vitlab.model import Shape
@@ -135,11 +134,6 @@ def test_a_batch_without_prototypes_is_charged_by_what_the_heads_say_of_its_view
     learner.check({"teacher_entropy": 1.0, "variety": 1.0, "spread": 0.9})  # no aim of anyone's, so no collapse
     with pytest.raises(Collapsed, match="the features of all pictures are the same"):
         learner.check({"teacher_entropy": 0.5, "variety": 1.0, "spread": 0.01})
-
-
-def test_without_prototypes_a_picture_needs_another_to_be_likened_to() -> None:
-    with pytest.raises(BadInput, match="likened to the others of its batch: take 2 or more at once"):
-        batch_of(learner_of(prototypes=0), count=1)
 
 
 @torch.no_grad()
@@ -348,6 +342,8 @@ def test_a_picture_of_one_patch_is_its_own_window(head: Any) -> None:
     [
         (("ema=0.9",), "dino's teacher is one already: use ema=0"),
         (("flip=yes", "by_turns=yes"), "mirrors all views of a picture alike"),
+        (("prototypes=0", "batch=1"), "likens a picture to the others of its batch: use batch=2 or more"),
+        (("prototypes=0", "data.limit=1"), "likens a picture to the others of its batch: use batch=2 or more"),
     ],
 )
 def test_what_its_views_and_its_teacher_do_not_go_with_is_refused(words, said) -> None:

@@ -324,6 +324,9 @@ def check_that_it_builds(experiment: Experiment, card: Card, start: Run | None =
         raise BadInput(
             "by_turns mirrors all views of a picture alike, and dino learns from how they differ: use by_turns=no"
         )
+    alone = min(experiment.training.batch, card.train) < 2
+    if isinstance(experiment.objective, Dino) and not experiment.objective.prototypes and alone:
+        raise BadInput("without prototypes dino likens a picture to the others of its batch: use batch=2 or more")
     network = build(experiment.model, Shape(card.channels, card.height, card.width), len(card.classes))
     if start is not None:
         begin_from(start, network, card)

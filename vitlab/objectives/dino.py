@@ -100,8 +100,6 @@ class Distillation(Learner):
     ) -> tuple[Tensor, ...]:
         """Large views (2b, …), small views (v·b, …) with the cells (v·b, m) they lie in, and if prototypes move."""
         settings, generator = self.settings, chance.device
-        if not settings.prototypes and len(pictures) < 2:
-            raise BadInput("without prototypes a picture is likened to the others of its batch: take 2 or more at once")
         large = [cuts(change(pictures), settings.large, 1.0, generator) for _ in range(2)]
         small, cells = [], []
         for _ in range(settings.small_views):
