@@ -17,25 +17,26 @@ from vitlab.model.positions import Rotation
 
 WIDTH, BATCH = 16, 3
 LAYOUT = Layout(1, (Grid(3, 4),))
+MANY = Layout(1, (Grid(5, 8),))  # so many tokens that even a CPU mixes them by a fused kernel
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}  # float32: fused and explicit kernels sum in different orders
 SQUEEZING = {Linformer}  # kinds whose weights on the tokens pass through a learned projection
 
 
-def make(settings, seed: int = 0) -> Mixer:
+def make(settings, seed: int = 0, layout: Layout = LAYOUT) -> Mixer:
     torch.manual_seed(seed)
-    mixer = settings.build(WIDTH, LAYOUT)
+    mixer = settings.build(WIDTH, layout)
     shake(mixer)
     return mixer
 
 
-def some_tokens(seed: int = 1) -> Tensor:
-    return torch.randn(BATCH, LAYOUT.tokens, WIDTH, generator=torch.Generator().manual_seed(seed))
+def some_tokens(seed: int = 1, layout: Layout = LAYOUT) -> Tensor:
+    return torch.randn(BATCH, layout.tokens, WIDTH, generator=torch.Generator().manual_seed(seed))
 
 
-def rotation_for(settings) -> Rotation | None:
+def rotation_for(settings, layout: Layout = LAYOUT) -> Rotation | None:
     """A rotation that fits the kind's heads, or none where it has neither queries nor keys."""
     head_width = settings.head_width(WIDTH)
-    return None if head_width is None else Rotation(LAYOUT, head_width, base=100.0)
+    return None if head_width is None else Rotation(layout, head_width, base=100.0)
 
 
 def is_dropping(settings) -> bool:
@@ -44,19 +45,23 @@ def is_dropping(settings) -> bool:
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("rotated", [False, True], ids=["plain", "rotary"])
+@pytest.mark.parametrize("layout", [LAYOUT, MANY], ids=["few", "many"])
 @pytest.mark.parametrize("settings", ATTENTION_VARIANTS)
-def test_map_times_values_is_the_output(settings, rotated: bool, training: bool) -> None:
-    rotation = rotation_for(settings) if rotated else None
-    mixer = make(settings).train(training)
-    tokens = some_tokens()
+def test_map_times_values_is_the_output(settings, layout: Layout, rotated: bool, training: bool) -> None:
+    rotation = rotation_for(settings, layout) if rotated else None
+    mixer = make(settings, layout=layout).train(training)
+    tokens = some_tokens(layout=layout)
+    if isinstance(mixer, SoftmaxMixer):
+        queries, _, _ = mixer.split(tokens, rotation)
+        assert mixer.explicit(queries) == (layout is LAYOUT or mixer.drops), "both ways to mix are asked for"
     torch.manual_seed(7)
     weights = mixer.map(tokens, rotation)
     torch.manual_seed(7)
     output = mixer(tokens, rotation)
     values = mixer.values(tokens)
     heads = weights.shape[1]
-    assert weights.shape == (BATCH, heads, LAYOUT.tokens, LAYOUT.tokens)
-    assert values.shape == (BATCH, heads, LAYOUT.tokens, WIDTH // heads)
+    assert weights.shape == (BATCH, heads, layout.tokens, layout.tokens)
+    assert values.shape == (BATCH, heads, layout.tokens, WIDTH // heads)
     torch.testing.assert_close(mixer.join(weights @ values), output, **CLOSE)
     if training and is_dropping(settings):
         assert not torch.allclose(output, mixer(tokens, rotation), **CLOSE), "dropout dropped nothing"
