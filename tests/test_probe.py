@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitlab.data.dataset import DataSet, Part
 from vitlab.data.prepared import Normalise, Prepared, describe
-from vitlab.engine.probe import DECAYS, Reader, give_head, glance, nearest, probe, share
+from vitlab.engine.probe import DECAYS, Reader, give_head, glance, nearest, probe, regress, share
 from vitlab.model import Shape, VisionTransformer
 from vitlab.model.blocks import Block
 from vitlab.model.heads import Mean
@@ -144,6 +144,18 @@ def test_the_probe_is_at_the_optimum(count: int, features: int, classes: int, ap
     expected = problem.logits(best, problem.features)
     difference = (logits - logits.mean(axis=1, keepdims=True)) - (expected - expected.mean(axis=1, keepdims=True))
     assert np.abs(difference).max() < 0.02 * np.abs(expected).max()
+
+
+def test_it_is_at_the_optimum_also_where_features_go_together_and_the_decay_is_small() -> None:
+    """As those of a network do."""
+    points, labels = clouds(600, 24, 4, 0.5, seed=7)
+    mix = torch.from_numpy(np.random.RandomState(8).randn(2, 24, 24)).float()
+    points = points @ (mix[0] * torch.arange(1, 25) ** -2.0) @ mix[1]
+    spread = (points - points.mean(dim=0)) / points.std(dim=0)
+    weight, bias = regress(spread, labels, 4, 1e-6)
+    problem = Regression(points.double().numpy(), labels.numpy(), 4, 1e-6)
+    found = np.hstack([weight.double().numpy(), bias.double().numpy()[:, None]])
+    assert problem.loss(found) < problem.loss(problem.solved()) + 1e-4
 
 
 def test_a_solver_of_our_own_is_right_where_the_answer_is_known() -> None:
