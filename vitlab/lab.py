@@ -80,8 +80,10 @@ def finetune(
     """Train on labels from where another run ended, most often one without labels; its logits start anew."""
     start = as_run(run)
     start.model()  # there are weights, and they can be read
+    learned = start.experiment.objective
+    objective = learned if isinstance(learned, Supervised) else Supervised()
     return train(
-        replace(start.experiment, objective=Supervised()), *overrides, name=name, otherwise=f"{start.name}-finetuned",
+        replace(start.experiment, objective=objective), *overrides, name=name, otherwise=f"{start.name}-finetuned",
         start=start, runs=runs, data=data, device=device, quiet=quiet, begun=begun,
     )  # fmt: skip
 

@@ -63,7 +63,7 @@ def finetune(
     """Train on labels from where another run ended, most often one that learned without them.
 
     Args:
-        run: The run to start from; its settings are taken too, but for the objective.
+        run: The run to start from; its settings are taken too, but for the objective of one without labels.
         settings: Changes to them, such as epochs=20 data.limit=1000 learning_rate=1e-3: the logits start anew, so that
             a run that had few epochs needs more here.
         name: Name of the new run; left out, the other's with -finetuned.
