@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import PIPE
 
@@ -140,6 +141,10 @@ def test_help_names_every_verb_and_recipe(say):
         status, printed, _ = say(verb, "--help")
         assert status == 0
         assert "(default: None)" not in printed
+
+
+def test_the_version_is_that_of_the_package(say):
+    assert say("--version")[:2] == (0, f"vitlab {version('vitlab')}\n")
 
 
 def test_settings_show_values_choices_and_meanings(say):

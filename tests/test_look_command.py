@@ -11,7 +11,7 @@ import torch
 from conftest import QUICK
 from kinds import build, small_attention, small_multiscale, small_vit, some_pictures
 from matplotlib.image import BboxImage
-from PIL import Image
+from PIL import Image, ImageOps
 
 import vitlab
 from vitlab import cli, lab
@@ -277,6 +277,13 @@ def test_what_is_swapped_is_shown_swapped(trained: Path) -> None:
     assert np.array_equal(swapped.pixels, 255 - plain.pixels)
     assert "dark and light swapped" in swapped.note
     assert "swapped" not in plain.note
+
+
+def test_a_dark_digit_on_white_is_said_to_seem_swapped(trained: Path, tmp_path: Path) -> None:
+    ImageOps.invert(Image.open(SEVEN).convert("L")).save(tmp_path / "dark.png")
+    shown = vitlab.look(trained, [tmp_path / "dark.png", SEVEN]).shown
+    assert "dark and light seem swapped (--invert)" in shown[0].note
+    assert "swapped" not in shown[1].note
 
 
 def test_files_of_the_same_name_are_called_by_their_paths(trained: Path, tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ SIDES = st.integers(1, 2000)
 
 def chosen(survey: Survey, tested: float = 0.2) -> tuple[Experiment, list[own.Choice]]:
     found = [
-        *own.grid(survey), own.change(survey), *own.model(survey), *own.length(survey, tested), *own.remarks(survey)
+        *own.grid(survey), own.change(survey), *own.model(survey), *own.length(survey, tested),
+        *own.uneven(survey), *own.few(survey),
     ]  # fmt: skip
     words = [word for choice in found for word in choice.settings]
     return override(override(own.BASE, ["data.source=folder:x"]), words), found
@@ -120,6 +121,21 @@ def test_a_folder_is_a_recipe(pictures, tmp_path, monkeypatch, capsys):
     assert (run.card.height, run.card.width, run.card.train, run.card.test) == (12, 16, 24, 6)
     main(["settings", "folder:shades"])
     assert "12x16" in capsys.readouterr().out
+
+
+def test_a_trained_model_learns_them_at_its_own_size_and_slower(trained, pictures, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["finetune", str(trained), "data.source=folder:shades", "epochs=2"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "limit=0 what was chosen of the others says nothing of these" in said
+    assert "data.source.size=28x28 as it has learned pictures" in said
+    assert "epochs=40 batch=12 measure=2" in said
+    start = vitlab.open_run(trained).experiment
+    ours = vitlab.open_run(next(Path("runs").iterdir())).experiment
+    assert (ours.data.source.size, ours.training.epochs, ours.training.batch) == ("28x28", 2, 12)
+    assert ours.training.optimiser.learning_rate == pytest.approx(start.training.optimiser.learning_rate / 4)
+    assert ours.objective == start.objective
+    assert own.tuning(start, vitlab.open_run(trained).card, ["epochs=1"]) == [], "of its own pictures nothing is chosen"
 
 
 def test_how_pictures_are_read_is_said_before_they_are_surveyed(pictures, tmp_path, monkeypatch, capsys):

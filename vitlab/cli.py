@@ -21,7 +21,7 @@ from vitlab.check.command import check
 from vitlab.console import plain_table, speak_anywhere, terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.memory import is_short
-from vitlab.engine.run import open_run, zoo
+from vitlab.engine.run import open_run, own_version, zoo
 from vitlab.engine.storage import ON_DISK_TROUBLE, explain
 from vitlab.engine.team import place
 from vitlab.errors import BadInput, choose, shorten
@@ -359,6 +359,9 @@ def run_or_be_interrupted(words: list[str], alone: bool) -> None:
 
 
 def run_verb(words: list[str], alone: bool) -> None:
+    if words == ["--version"]:
+        print(f"vitlab {own_version()}")
+        return
     if words and not words[0].startswith("-"):
         verb = choose(words[0], VERBS, "verb")
         if not alone and verb not in TOGETHER:

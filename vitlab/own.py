@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 
 from vitlab.data import Arrays, Folder
+from vitlab.data.prepared import Card
 from vitlab.data.survey import Survey
 from vitlab.data.words import counted
 from vitlab.engine.optimisers import Muon, Schedule
@@ -22,7 +23,9 @@ from vitlab.settings import find, override
 OWN = {"folder": Folder, "npz": Arrays}
 LONGEST = 64  # pixels of a side; what is finer is seldom worth its time here
 TOKENS = 64  # about so many patches: enough to tell where things are, few enough for two cores
-SHOWN = 150_000  # pictures shown in all, some minutes on two cores
+SHOWN, OFTEN = 150_000, 200  # pictures shown in all, some minutes on two cores, and each at most so often
+TUNED, AGAIN = 6_000, 40  # the same for a model that is trained already, and larger
+FEW = 20  # pictures a class
 UNEVEN = 3  # times as many pictures in the largest class as in the smallest
 
 BASE = Experiment(
@@ -76,7 +79,30 @@ def choices(name: str, settings: Sequence[str] = ()) -> list[Choice]:
     source = override(start, [word for word in settings if says_how_to_read(word, start)]).data.source
     assert isinstance(source, Folder | Arrays)
     survey = source.survey()
-    return [*grid(survey), change(survey), *model(survey), *length(survey, source.test), *remarks(survey)]
+    return [*grid(survey), change(survey), *model(survey), *length(survey, source.test), *uneven(survey), *few(survey)]
+
+
+def tuning(start: Experiment, card: Card, settings: Sequence[str]) -> list[Choice]:
+    """What is chosen to teach a model that learned with labels pictures of one's own, where `settings` name some."""
+    named = [word for word in settings if word.partition("=")[0] in ("data.source", "source")]
+    begun = override(start, named)
+    source = override(begun, [word for word in settings if says_how_to_read(word, begun)]).data.source
+    if not (named and isinstance(source, Folder | Arrays) and isinstance(start.objective, Supervised)):
+        return []
+    survey = source.survey()
+    found = []
+    if others := [word for word, given in (("limit=0", start.data.limit), ("classes=", start.data.classes)) if given]:
+        found.append(Choice(tuple(others), "what was chosen of the others says nothing of these"))
+    if survey.resized:
+        size = f"data.source.size={card.height}x{card.width}"
+        found.append(Choice((size, f"data.source.channels={card.channels}"), "as it has learned pictures"))
+    rates = [
+        f"{name}={getattr(start.training.optimiser, name) / 4:g}"
+        for name in ("learning_rate", "matrix_rate")
+        if hasattr(start.training.optimiser, name)
+    ]
+    found.append(Choice((*rates, "compile=no"), "it is trained already: a quarter of its rates, for a short time"))
+    return [*found, *length(survey, source.test, TUNED, AGAIN), *uneven(survey)]
 
 
 def says_how_to_read(word: str, start: Experiment) -> bool:
@@ -132,25 +158,28 @@ def model(survey: Survey) -> Iterator[Choice]:
         yield Choice(("width=192", "depth=6"), f"{survey.total:,} pictures can teach a larger model")
 
 
-def length(survey: Survey, tested: float) -> Iterator[Choice]:
+def length(survey: Survey, tested: float, shown: int = SHOWN, often: int = OFTEN) -> Iterator[Choice]:
     """How long to train, in what batches, and how many pictures to hold out."""
     left = survey.total if survey.tests else round(survey.total * (1 - tested))
     if left < 200:
         yield Choice(("validation=0",), f"{counted(left, 'picture')} to learn from: none to spare for choices")
     else:
         left = round(left * 0.9)
-    epochs = min(max(SHOWN // max(left, 1), 5), 200)
+    epochs = min(max(shown // max(left, 1), 5), often)
     batch = 64 if left >= 2000 else 32 if left >= 200 else min(16, max(left // 2, 1))
     words = (f"epochs={epochs}", f"batch={batch}", f"measure={max(epochs // 20, 1)}")
     yield Choice(words, f"about {left:,} pictures to learn from, each shown {epochs} times, {batch} at a step")
 
 
-def remarks(survey: Survey) -> Iterator[Choice]:
-    """What to keep in mind about these pictures."""
-    classes, least, most = len(survey.counts), min(survey.counts), max(survey.counts)
+def uneven(survey: Survey) -> Iterator[Choice]:
+    least, most = min(survey.counts), max(survey.counts)
     if most > UNEVEN * least:
         said = f"classes are uneven, {least:,} to {most:,} pictures: always naming the largest would be right for"
         yield Choice((), f"{said} {most / survey.total:.0%}")
-    if survey.total < 20 * classes:
-        few = f"{survey.total / classes:.0f} pictures a class are few"
-        yield Choice((), f"{few}: 'vitlab finetune cifar10 data.source=folder:PATH size=32' begins with a trained one")
+
+
+def few(survey: Survey) -> Iterator[Choice]:
+    each = survey.total / len(survey.counts)
+    if each < FEW and survey.channels == 3:
+        better = "of photographs 'vitlab finetune cifar10 data.source=folder:PATH' knows something already"
+        yield Choice((), f"{each:.0f} pictures a class are few: {better}")

@@ -135,3 +135,10 @@ class Normalise:
 def unit(pictures: Tensor) -> Tensor:
     """uint8 (b, c, y, x) → float32 in 0 … 1."""
     return pictures.float() / 255
+
+
+def seem_swapped(pictures: Tensor, card: Card) -> bool:
+    """Whether the negatives of these would be nearer to the training pictures in mean brightness."""
+    own = Normalise(card, pictures.device)
+    normal, negative = (abs(float(own(unit(each)).mean())) for each in (pictures, 255 - pictures))
+    return negative + 1 < normal

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitlab.data.pictures import Unreadable, decode, is_picture, read_picture, silent_pillow
-from vitlab.data.prepared import Normalise, unit
+from vitlab.data.prepared import Normalise, seem_swapped, unit
 from vitlab.data.words import shown
 from vitlab.engine.run import Run
 from vitlab.engine.storage import explain
@@ -65,7 +65,8 @@ class Predictor:
                     read = list(pool.map(self.read, some))
                 pictures = [pixels for pixels in read if isinstance(pixels, Tensor)]
                 if first and pictures:
-                    first, self.seems_swapped = False, self.swapped(torch.stack(pictures))
+                    first = False
+                    self.seems_swapped = not self.invert and seem_swapped(torch.stack(pictures), self.card)
                 answered = iter(self.answer(torch.stack(pictures)) if pictures else ())
                 for path, pixels in zip(some, read, strict=True):
                     yield self.named(path, next(answered)) if isinstance(pixels, Tensor) else Unread(str(path), pixels)
@@ -90,12 +91,6 @@ class Predictor:
     def named(self, path: Path, row: Tensor) -> Prediction:
         order = row.argsort(descending=True).tolist()
         return Prediction(str(path), tuple(self.card.classes[i] for i in order), tuple(row[order].tolist()))
-
-    def swapped(self, pictures: Tensor) -> bool:
-        """Whether the negatives of these pictures would be nearer to the training pictures in mean brightness."""
-        own = Normalise(self.card, torch.device("cpu"))
-        normal, negative = (abs(float(own(unit(each)).mean())) for each in (pictures, 255 - pictures))
-        return not self.invert and negative + 1 < normal
 
 
 def predict(run: Run | Path | str, pictures: Sequence[Path | str], invert: bool = False) -> list[Prediction]:

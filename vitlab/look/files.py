@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitlab.data import Part, read_picture, read_shown
 from vitlab.data.pictures import read_size
-from vitlab.data.prepared import Card, Normalise, unit
+from vitlab.data.prepared import Card, Normalise, seem_swapped, unit
 from vitlab.errors import BadInput
 from vitlab.look.shown import Shown
 
@@ -35,12 +35,18 @@ def read_named(
             raise BadInput(f"'{name}' names no test picture: write test: and its number, such as test:17")
         else:
             pixels, picture = from_file(card, Path(name))
+            if not invert and seem_swapped(pixels, card):
+                picture = noted(picture, "dark and light seem swapped (--invert)")
         if invert:
-            note = ", ".join(filter(None, (picture.note, "dark and light swapped")))
-            pixels, picture = 255 - pixels, replace(picture, pixels=255 - picture.pixels, note=note)
+            negative = replace(picture, pixels=255 - picture.pixels)
+            pixels, picture = 255 - pixels, noted(negative, "dark and light swapped")
         read.append(pixels)
         shown.append(picture)
     return Normalise(card, torch.device("cpu"))(unit(torch.stack(read))), told_apart(shown, names)
+
+
+def noted(picture: Shown, note: str) -> Shown:
+    return replace(picture, note=f"{picture.note}, {note}" if picture.note else note)
 
 
 def told_apart(shown: list[Shown], names: Sequence[Path | str]) -> tuple[Shown, ...]:

@@ -7,9 +7,9 @@ import tyro
 from tyro.conf import Positional
 
 from vitlab import lab, recipes
-from vitlab.own import is_own
+from vitlab.own import is_own, tuning
 from vitlab.pretrain.labels import Study, table
-from vitlab.printed import Device, Folder, RunName, announce, out, show_result
+from vitlab.printed import Device, Folder, RunName, announce, out, show_choices, show_result
 
 FIT = {"mae": ("shift=0",), "dino": ("ema=0",)}  # what the model for one's own pictures has for labels alone
 
@@ -72,6 +72,9 @@ def finetune(
         device: auto, cpu or cuda.
         quiet: Print only the result.
     """
+    start = lab.as_run(run)
+    if not quiet and (found := tuning(start.experiment, start.card, settings)):
+        show_choices(found)
     tuned = lab.finetune(
         run, *settings, name=name, runs=runs, data=data, device=device, quiet=quiet, begun=announce(quiet)
     )
