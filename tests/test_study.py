@@ -47,6 +47,7 @@ def test_a_space_is_values_or_ranges():
     )
     assert [each.log for each in found if isinstance(each, Range)] == [False, True, False]
     assert read_space(" ".join(map(str, found)), tiny()) == found
+    assert str(read_space("batch=1000001..2000001", tiny())[0]) == "batch=1000001..2000001"
 
 
 @pytest.mark.parametrize(

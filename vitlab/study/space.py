@@ -45,7 +45,7 @@ class Range:
         return self.low > 0 and self.high >= 10 * self.low
 
     def __str__(self) -> str:
-        return f"{self.name}={self.low:g}..{self.high:g}" if self.whole else f"{self.name}={self.low!r}..{self.high!r}"
+        return f"{self.name}={self.low!r}..{self.high!r}"
 
 
 Dimension = Choices | Range
