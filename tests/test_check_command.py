@@ -105,7 +105,7 @@ def test_the_report_of_one_model(vitlab, environment, tmp_path):
     assert "mine.py:ViT · 1×28×28 → 10 classes" in done.stdout
     assert "✗ output" in done.stdout
     assert "cannot fall below 1.46" in " ".join(done.stdout.split())
-    assert "1 mistake, 13 fine" in done.stdout
+    assert "1 mistake, 14 fine" in done.stdout
     page = (tmp_path / "mine.html").read_text(encoding="utf-8")
     assert "how strongly each pixel moves the output" in page
     assert page.count("<img ") >= 1
@@ -157,7 +157,7 @@ def test_the_loaders_of_a_file_are_looked_at(vitlab, environment, tmp_path, held
     done = vitlab("check", "mine.py", *words, "--skip", "overfit", "export", status=1)
     assert "✗ every-picture" in done.stdout
     assert "32 of 33 test pictures are seen" in done.stdout
-    assert "1 mistake, 15 fine" in done.stdout
+    assert "1 mistake, 16 fine" in done.stdout
 
 
 def test_interrupted_it_leaves_no_process_behind(begin, environment, tmp_path):

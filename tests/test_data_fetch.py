@@ -231,5 +231,5 @@ def test_a_folder_that_cannot_be_made_is_refused_in_one_line(tmp_path: Path) -> 
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(BadInput, match="cannot be written"):
         get("mnist", tmp_path / "file" / "data")
-    with pytest.raises(BadInput, match="no named data set called 'digits'"):
-        get("digits", tmp_path)
+    with pytest.raises(BadInput, match="no named data set called 'folder'"):
+        get("folder", tmp_path)

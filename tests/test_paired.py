@@ -122,7 +122,7 @@ def test_the_sentence_says_what_was_found_and_no_more() -> None:
         f"(95 % interval +{low:.2f} to +{high:.2f}), p = 0.005; B is better than A on these pictures."
     )
     assert "B is worse than A" in said(counts(12, 31, 2000))
-    assert said(counts(13, 12, 2000)).endswith("; the two cannot be told apart on these 2000 pictures.")
+    assert said(counts(13, 12, 2000)).endswith("; the two cannot be told apart on these 2,000 pictures.")
     assert said(counts(1, 0, 50)).startswith("B is right on 1 picture that A")
     assert said(counts(0, 0, 50)) == "B gives the same answer as A to each of the 50 pictures."
     twins = Paired(both=40, gained=0, lost=0, neither=10, differing=3)

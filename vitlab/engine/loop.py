@@ -243,7 +243,8 @@ class Loop:
             f"the last good checkpoint is step {self.saved_step}" if self.saved_step else "no checkpoint was saved yet"
         )
         raise Diverged(
-            f"the loss is no longer a number at step {step} (epoch {step // self.session.steps_per_epoch + 1}); {kept} "
+            f"the loss or a weight is no longer a number at step {step} "
+            f"(epoch {step // self.session.steps_per_epoch + 1}); {kept} "
             f"in {self.run.folder}; try a lower learning_rate, a longer warmup or a smaller clip"
         )
 

@@ -1,7 +1,7 @@
 """CIFAR-10 on a CPU: a small ViT of 16 tokens behind a stem of small convolutions, about ten minutes on two cores.
 
-vitlab train cifar10-small · 89.41 % on the 10,000 test pictures, mean of 2 seeds, 598 s each on two cores of an AMD EPYC
-(results/records/cifar10-small.json). A CPU without bfloat16 instructions is faster with precision=float32.
+vitlab train cifar10-small · 89.41 % on the 10,000 test pictures, mean of 2 seeds, 598 s each on two cores of an AMD
+EPYC (results/records/cifar10-small.json). A CPU without bfloat16 instructions is faster with precision=float32.
 """
 
 from vitlab.data import Cifar10
