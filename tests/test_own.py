@@ -135,6 +135,10 @@ def test_a_trained_model_learns_them_at_its_own_size_and_slower(trained, picture
     assert (ours.data.source.size, ours.training.epochs, ours.training.batch) == ("28x28", 2, 12)
     assert ours.training.optimiser.learning_rate == pytest.approx(start.training.optimiser.learning_rate / 4)
     assert ours.objective == start.objective
+    whole = override(start, ["validation=0"])
+    assert own.tuning(whole, vitlab.open_run(trained).card, ["data.source=folder:shades"])[1].settings == (
+        "validation=0.1",
+    )
     assert own.tuning(start, vitlab.open_run(trained).card, ["epochs=1"]) == [], "of its own pictures nothing is chosen"
 
 

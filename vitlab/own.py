@@ -93,6 +93,8 @@ def tuning(start: Experiment, card: Card, settings: Sequence[str]) -> list[Choic
     found = []
     if others := [word for word, given in (("limit=0", start.data.limit), ("classes=", start.data.classes)) if given]:
         found.append(Choice(tuple(others), "what was chosen of the others says nothing of these"))
+    if not start.data.validation:
+        found.append(Choice(("validation=0.1",), "a tenth is held out for choices, if there are pictures to spare"))
     if survey.resized:
         size = f"data.source.size={card.height}x{card.width}"
         found.append(Choice((size, f"data.source.channels={card.channels}"), "as it has learned pictures"))
