@@ -25,7 +25,7 @@ from vitlab.look.shown import Look
 from vitlab.look.shown import look as look_at
 from vitlab.model import MultiScaleTransformer, Network, Shape, VisionTransformer
 from vitlab.objectives import Dino, Supervised
-from vitlab.own import tuning
+from vitlab.own import Choice, tuning
 from vitlab.recipes import recipe, run_name
 from vitlab.report import comparison, explorer
 from vitlab.report.comparison_runs import compared
@@ -76,18 +76,22 @@ def finetune(
     data: Path | str | None = None,
     device: str = "auto",
     quiet: bool = False,
+    chose: Callable[[Sequence[Choice]], None] = lambda choices: None,
     begun: Callable[[Run], None] = lambda run: None,
 ) -> Run:
     """Train on labels from where another run ended, most often one without labels; its logits start anew.
 
-    How long, at which rates and in which size is chosen where it is to learn pictures of your own (vitlab/own.py).
+    How long, at which rates and in which size is chosen where it is to learn pictures of your own (vitlab/own.py), and
+    told to `chose`.
     """
     start = as_run(run)
     start.model()  # there are weights, and they can be read
     learned = start.experiment.objective
     objective = learned if isinstance(learned, Supervised) else Supervised()
-    chosen = [word for choice in tuning(start.experiment, start.card, overrides) for word in choice.settings]
-    words = [*overrides, *chosen, *overrides] if chosen else overrides  # what is typed names the pictures, and wins
+    words = list(overrides)
+    if found := tuning(start.experiment, start.card, overrides):
+        chose(found)
+        words += [word for choice in found for word in choice.settings] + words  # what is typed wins
     return train(
         replace(start.experiment, objective=objective), *words, name=name, start=start,
         otherwise=f"{start.name}-finetuned", runs=runs, data=data, device=device, quiet=quiet, begun=begun,

@@ -91,9 +91,9 @@ def probe(
     low, high = features.aminmax(dim=0)
     constant = high - low <= 1e-6 * torch.maximum(low.abs(), high.abs())
     deviation = deviation.masked_fill(constant, torch.inf)  # such a feature gets a weight of 0
-    found = []
+    found, scaled = [], (features - mean) / deviation
     for decay in DECAYS if held_out else (1e-4,):
-        weight, bias = regress((features - mean) / deviation, labels, classes, decay)
+        weight, bias = regress(scaled, labels, classes, decay)
         weight = weight / deviation
         bias = bias - weight @ mean
         right = share((held_out[0] @ weight.mT + bias).argmax(dim=-1), held_out[1]) if held_out else 0.0

@@ -7,7 +7,7 @@ import tyro
 from tyro.conf import Positional
 
 from vitlab import lab, recipes
-from vitlab.own import is_own, tuning
+from vitlab.own import is_own
 from vitlab.pretrain.labels import Study, table
 from vitlab.printed import Device, Folder, RunName, announce, out, show_choices, show_result
 
@@ -72,12 +72,10 @@ def finetune(
         device: auto, cpu or cuda.
         quiet: Print only the result.
     """
-    start = lab.as_run(run)
-    if not quiet and (found := tuning(start.experiment, start.card, settings)):
-        show_choices(found)
     tuned = lab.finetune(
-        run, *settings, name=name, runs=runs, data=data, device=device, quiet=quiet, begun=announce(quiet)
-    )
+        run, *settings, name=name, runs=runs, data=data, device=device, quiet=quiet,
+        chose=(lambda choices: None) if quiet else show_choices, begun=announce(quiet),
+    )  # fmt: skip
     show_result(tuned)
 
 

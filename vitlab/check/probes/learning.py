@@ -24,10 +24,8 @@ def gradients(subject: Subject) -> Finding:
     if not named:
         return unknown("no weight is to be learned")
     without = set(named)
-    idle = {
-        f"{name}.weight": module.weight for name, module in subject.model.named_modules() if type(module) is nn.Linear
-    }
-    still = {name: torch.ones(len(idle[name]), dtype=torch.bool) for name in idle.keys() & named.keys()}
+    linear = (f"{name}.weight" for name, module in subject.model.named_modules() if type(module) is nn.Linear)
+    still = {name: torch.ones(len(named[name]), dtype=torch.bool) for name in linear if name in named}
     for training in (False, True):
         with subject.lent(shaken=True, training=training) as precision:
             pictures = subject.pictures(8, dtype=precision)
