@@ -1,6 +1,6 @@
 """CIFAR-10 on a CPU: a small ViT of 16 tokens behind a stem of small convolutions, about ten minutes on two cores.
 
-vitlab train cifar10-small · 89.41 % on the 10,000 test pictures, mean of 2 seeds, 598 s each on two cores of an AMD
+vitlab train cifar10-small · 89.41 % on the 10,000 test pictures, mean of 3 seeds, 588 s each on two cores of an AMD
 EPYC (results/records/cifar10-small.json). A CPU without bfloat16 instructions is faster with precision=float32.
 """
 
