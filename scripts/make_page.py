@@ -8,8 +8,8 @@ import argparse
 
 import torch
 
-from vitlab import lab
 from vitlab.engine.run import Run, open_run, zoo
+from vitlab.given import load_data
 from vitlab.page.engine import open_engine
 from vitlab.page.pictures import EACH, SHEETS, write_sheet
 from vitlab.page.views import SITE, first_view
@@ -23,7 +23,7 @@ def main() -> None:
     SHEETS.mkdir(exist_ok=True)
     for name in zoo():
         run = open_run(name)
-        test = lab.load_data(run.experiment, given.data).test
+        test = load_data(run.experiment, given.data).test
         places = chosen(run, test.labels)
         write_sheet(SHEETS / f"{run.card.name}.png", test.pictures[places], len(run.card.classes))
     (SITE / "first.json").write_bytes(first_view(open_engine(open_run("mnist"), "mnist")))

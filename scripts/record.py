@@ -16,7 +16,8 @@ from typing import Any
 from vitlab import Experiment, override, recipe
 from vitlab.engine.run import Run, describe_environment
 from vitlab.engine.storage import read_json, write_json
-from vitlab.lab import find_device, load_data, train_in
+from vitlab.given import find_device, load_data
+from vitlab.lab import train_in
 from vitlab.settings import from_json, to_json
 
 KEPT = (

@@ -18,7 +18,8 @@ from vitlab.data import data_folder
 from vitlab.data.named import Cifar10, FashionMnist
 from vitlab.engine.run import describe_environment
 from vitlab.engine.storage import read_json, write_json
-from vitlab.lab import find_device, load_data, train_in
+from vitlab.given import find_device, load_data
+from vitlab.lab import train_in
 
 HELD_OUT = 200  # pictures of each class
 CHOSEN = "as chosen"

@@ -19,7 +19,8 @@ from vitlab.data import data_folder
 from vitlab.data.named import Cifar10
 from vitlab.engine.run import describe_environment
 from vitlab.engine.storage import read_json, write_json, write_tensors
-from vitlab.lab import find_device, load_data, train_in
+from vitlab.given import find_device, load_data
+from vitlab.lab import train_in
 from vitlab.model import Shape, ViT
 from vitlab.model.tokens import ConvPatches
 from vitlab.transfer.fit import fit

@@ -19,7 +19,8 @@ import torch
 from vitlab import Experiment, override, recipe
 from vitlab.data.prepared import Prepared
 from vitlab.engine.progress import Progress
-from vitlab.lab import find_device, load_data, train_in
+from vitlab.given import find_device, load_data
+from vitlab.lab import train_in
 from vitlab.objectives import Supervised
 
 

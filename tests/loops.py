@@ -16,7 +16,8 @@ from vitlab.data.dataset import Part
 from vitlab.data.prepared import Prepared
 from vitlab.engine.loop import Loop, Stopped
 from vitlab.engine.progress import Progress
-from vitlab.lab import begin_or_continue, load_data
+from vitlab.given import load_data
+from vitlab.lab import begin_or_continue
 
 SMALL = ("epochs=2", "data.limit=64", "batch=16", "validation=0.01", "patch=7", "width=16", "depth=2")
 """Overrides that make a default experiment train in 8 steps: AdamW, nothing augmented, float32 on the CPU."""

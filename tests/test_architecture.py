@@ -28,6 +28,7 @@ LAYERS = [
     {"reproduce"},
     {"own"},
     {"recipes"},
+    {"given"},
     {"lab", "printed", "arguments"},
     {"inference"},
     {"study", "pretrain", "bench", "check", "transfer", "export", "page", "reproduce.workers", "reproduce.runs"},

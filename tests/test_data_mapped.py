@@ -40,7 +40,8 @@ from vitlab.engine.storage import read_tensors
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
 from vitlab.experiment import Testing as Reading
-from vitlab.lab import load_data, train_in
+from vitlab.given import load_data
+from vitlab.lab import train_in
 from vitlab.model import Shape, ViT
 from vitlab.settings import override
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import vitlab
 from vitlab.foreign import foreign
-from vitlab.lab import check_that_it_builds, load_data
+from vitlab.given import check_that_it_builds, load_data
 from vitlab.model import Shape
 from vitlab.model.attention import Linformer, Locality
 from vitlab.model.blocks import Block

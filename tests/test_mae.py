@@ -31,7 +31,7 @@ from torch import Tensor
 import vitlab
 from vitlab.chance import Chance
 from vitlab.data.prepared import Normalise
-from vitlab.lab import load_data
+from vitlab.given import load_data
 from vitlab.model import Shape
 from vitlab.model.attention import Linformer, Locality, Softmax
 from vitlab.model.blocks import Block

@@ -29,6 +29,7 @@ from vitlab.data.prepared import Normalise, unit
 from vitlab.engine.cost import flops
 from vitlab.engine.evaluation import Evaluation
 from vitlab.errors import BadInput
+from vitlab.given import load_data
 from vitlab.page import patience
 from vitlab.page.border import LARGEST, WAITING, Border, named
 from vitlab.page.command import engines
@@ -110,7 +111,7 @@ def test_a_cell_holds_the_test_pictures_that_were_so_mistaken(trained, client):
     assert len(pictures) == min(counts[truth][guess], MOST)
     assert {one["label"] for one in pictures} == {truth}
     place = int(((found.labels == truth) & (found.guesses == guess)).nonzero()[0])
-    test = lab.load_data(engine.run.experiment, None).test
+    test = load_data(engine.run.experiment, None).test
     assert engine.decode(pictures[0]["pixels"]).equal(test.pictures[place])
     assert "truth" in problem(client.get("/api/models/mnist/confusion/x/1"))
 

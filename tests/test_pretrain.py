@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 import vitlab as package
 from vitlab import lab
+from vitlab.given import load_data
 from vitlab.pretrain.labels import Study
 from vitlab.settings import from_json
 
@@ -64,7 +65,7 @@ def test_a_fine_tuned_run_can_be_moved_and_resumed_without_the_other(pretrained,
     whole = lab.finetune(pretrained, name="whole", runs=tmp_path, device="cpu", quiet=True)
     run = package.Run(tmp_path / "stopped")
     run.folder.mkdir()
-    data = lab.load_data(whole.experiment, None)
+    data = load_data(whole.experiment, None)
     run.begin(whole.experiment, data.card, torch.device("cpu"), pretrained)
     moved = run.folder.rename(tmp_path / "moved")
     resumed = lab.resume(moved, device="cpu", quiet=True)

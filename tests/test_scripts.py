@@ -8,7 +8,7 @@ from scripted import script
 
 from vitlab import recipe
 from vitlab.engine.storage import read_json
-from vitlab.lab import load_data
+from vitlab.given import load_data
 from vitlab.pretrain import page
 
 QUICK = ("limit=100", "epochs=1", "batch=50", "width=16", "depth=1", "validation=0.05")

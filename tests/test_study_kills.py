@@ -19,6 +19,7 @@ from studies import Server, created, plan, postgres, work
 from vitlab import lab
 from vitlab.engine.run import Run
 from vitlab.engine.storage import read_tensors
+from vitlab.given import load_data
 from vitlab.study import store
 from vitlab.study.ledger import TRIES, Ledger
 from vitlab.study.store import Kept, open_study, read_url
@@ -95,7 +96,7 @@ def test_forty_trials_on_postgresql_with_workers_killed_at_random_are_run_exactl
     assert any(slot.lost for slot in Ledger(kept).slots())
     for seed, point in enumerate(made.points()[::3]):
         run = lab.train_in(
-            tmp_path / f"whole-{seed}", made.experiment(point, seed), lab.load_data(made.base, None),
+            tmp_path / f"whole-{seed}", made.experiment(point, seed), load_data(made.base, None),
             torch.device("cpu"), quiet=True,
         )  # fmt: skip
         assert same_bits(run, Run(tmp_path / "runs" / made.folder(point, seed)))
@@ -130,7 +131,7 @@ def test_a_trial_killed_midway_goes_on_from_its_checkpoint_to_the_same_bits(proc
     kept_lines = [line for line in lines if line["step"] <= step]
     assert run.metrics()[: len(kept_lines)] == kept_lines  # with their times: they were not made again
     whole = lab.train_in(
-        tmp_path / "whole", made.experiment({"width": "8"}, 0), lab.load_data(made.base, None),
+        tmp_path / "whole", made.experiment({"width": "8"}, 0), load_data(made.base, None),
         torch.device("cpu"), quiet=True,
     )  # fmt: skip
     assert same_bits(run, whole)

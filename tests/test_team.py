@@ -26,6 +26,7 @@ from vitlab.engine.run import describe_environment
 from vitlab.engine.storage import read_tensors
 from vitlab.engine.team import Team
 from vitlab.errors import BadInput
+from vitlab.given import find_device
 from vitlab.model import Shape, ViT
 from vitlab.model.attention import Softmax
 from vitlab.model.tokens import ConvPatches
@@ -300,6 +301,6 @@ def test_two_processes_do_not_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     for name in ("auto", "cuda"):
-        said = refusal(vitlab.lab.find_device, name)
+        said = refusal(find_device, name)
         assert said == "2 processes on a machine with 1 GPU: start one for each GPU, or give --device cpu"
-    assert vitlab.lab.find_device("cpu") == torch.device("cpu")
+    assert find_device("cpu") == torch.device("cpu")

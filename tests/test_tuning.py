@@ -13,7 +13,7 @@ from vitlab import Run, override
 from vitlab.engine.loop import Loop
 from vitlab.engine.optimisers import AdamW, Muon
 from vitlab.engine.tuning import Everything, HeadOnly, LowRank, Pace, merge
-from vitlab.lab import check_that_it_builds
+from vitlab.given import check_that_it_builds
 from vitlab.model.multiscale import ClassAttention
 from vitlab.model.tokens import ConvStem, HalvingStem, ShiftedPatches
 from vitlab.objectives import Supervised

@@ -15,7 +15,8 @@ from test_report import Page, check_page, decode, example, shape
 from vitlab import recipe, train
 from vitlab.data.prepared import Normalise, unit
 from vitlab.engine.run import Run
-from vitlab.lab import load_data, report
+from vitlab.given import load_data
+from vitlab.lab import report
 from vitlab.look import features
 from vitlab.model import Shape
 from vitlab.objectives import Dino, Mae

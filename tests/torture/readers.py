@@ -27,6 +27,7 @@ from vitlab.engine.progress import Progress
 from vitlab.engine.run import Run
 from vitlab.engine.storage import read_tensors, write_json, write_tensors
 from vitlab.export.card import write_card
+from vitlab.given import load_data
 from vitlab.inference.calibration import Calibration, Judged
 from vitlab.page.engine import open_engine
 from vitlab.reproduce.runs import Reproducer
@@ -85,7 +86,7 @@ def make_stopped(folder: Path) -> None:
             raise Enough
 
     experiment = tiny("ema=0.9")
-    prepared = lab.load_data(experiment, None)
+    prepared = load_data(experiment, None)
     with suppress(Enough):
         lab.train_in(folder, experiment, prepared, torch.device("cpu"), progress=Once(2, True))
     for name in ("lock", "result.json"):
@@ -144,7 +145,7 @@ def read_stopped(folder: Path, name: str) -> None:
 
 @cache
 def prepared_digits() -> Prepared:
-    return lab.load_data(tiny(), None)
+    return load_data(tiny(), None)
 
 
 def make_recipe(folder: Path) -> None:

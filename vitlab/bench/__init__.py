@@ -17,7 +17,7 @@ from vitlab.console import terminal
 from vitlab.data.words import one_line
 from vitlab.engine.run import describe_environment
 from vitlab.errors import BadInput
-from vitlab.lab import find_device
+from vitlab.given import find_device
 from vitlab.settings import kinds_of
 
 console = terminal()

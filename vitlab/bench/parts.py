@@ -25,7 +25,7 @@ from vitlab.data.dataset import Part as DataPart
 from vitlab.engine.compiler import compiler_trouble
 from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput
-from vitlab.lab import check_finished, check_same_pictures, load_data
+from vitlab.given import check_finished, check_same_pictures, load_data
 from vitlab.recipes import recipe
 from vitlab.settings import override, to_json
 

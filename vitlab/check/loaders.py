@@ -15,7 +15,7 @@ from vitlab.engine.evaluation import batches
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Testing
-from vitlab.lab import load_data
+from vitlab.given import load_data
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import tyro
 from torch import Tensor
 from tyro.conf import Positional
 
-from vitlab import lab
 from vitlab.data.prepared import unit
 from vitlab.errors import BadInput, choose
 from vitlab.export import Answer, Format, Hub, Kept, Onnx, Subject, Target
@@ -17,6 +16,7 @@ from vitlab.export import export as write_and_prove
 from vitlab.export.graph import BATCHES, step
 from vitlab.export.hub import push as send
 from vitlab.export.onnx import session_of
+from vitlab.given import as_run, check_finished, check_same_pictures, load_data
 from vitlab.printed import Folder, out
 from vitlab.settings import kinds_of
 
@@ -52,8 +52,8 @@ def export(
         push: With --to hub, put it on the Hugging Face hub under this name; nothing is sent otherwise.
         data: Folder of the data sets, to judge weights in 8 bits; left out, $VITLAB_DATA or a folder in your cache.
     """
-    opened = lab.as_run(run)
-    lab.check_finished(opened)
+    opened = as_run(run)
+    check_finished(opened)
     if not opened.card.labelled:
         raise BadInput(f"{opened.folder} knows no classes: teach it some by 'vitlab finetune {opened.folder}'")
     target = chosen(to, {"maps": maps, "layers": layers, "int8": int8})
@@ -102,8 +102,8 @@ def judged(subject: Subject, kept: Kept, data: Path | None) -> list[str]:
         f"  8 bits as onnxruntime runs them: logits up to {apart:.3f} from the model's, whose largest is {most:.1f}"
     ]
     try:
-        prepared = lab.load_data(subject.run.experiment, data)
-        lab.check_same_pictures(subject.run, prepared)
+        prepared = load_data(subject.run.experiment, data)
+        check_same_pictures(subject.run, prepared)
     except BadInput as reason:
         return [*lines, f"  its accuracy is not known, since the test part is not at hand ({reason})"]
     stated = subject.run.evaluation

@@ -11,7 +11,7 @@ from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput
 from vitlab.export.card import write_card
 from vitlab.export.graph import Graph
-from vitlab.lab import check_finished
+from vitlab.given import check_finished
 
 NEEDED = ("experiment.json", "data.json", "environment.json", "result.json", "metrics.jsonl", "weights.safetensors")
 WHERE_THERE = ("predictions.safetensors", "calibration.json", "README.md")

@@ -16,7 +16,7 @@ from vitlab.data.words import shown
 from vitlab.engine.run import Run
 from vitlab.engine.storage import explain
 from vitlab.errors import BadInput
-from vitlab.lab import as_run, find_device
+from vitlab.given import as_run, find_device
 
 BATCH = 256  # pictures read and answered together
 

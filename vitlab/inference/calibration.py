@@ -12,7 +12,7 @@ from vitlab.engine.loop import use_bfloat16
 from vitlab.engine.run import Run
 from vitlab.engine.storage import read_json, write_json
 from vitlab.errors import BadInput
-from vitlab.lab import as_run, check_finished, check_same_pictures, find_device, load_data
+from vitlab.given import as_run, check_finished, check_same_pictures, find_device, load_data
 from vitlab.report.calibration import expected_error
 from vitlab.settings import from_json
 

@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from tyro.conf import Positional
 
 from vitlab.errors import BadInput, choose
+from vitlab.given import as_run
 from vitlab.inference import calibration
 from vitlab.inference.answers import Prediction, Predictor, Unread, files
-from vitlab.lab import as_run
 from vitlab.printed import Count, Device, Folder, out
 
 Format = Literal["text", "csv", "jsonl"]

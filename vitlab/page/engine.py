@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitlab import lab
 from vitlab.data import Part
 from vitlab.data.prepared import Card, Normalise, unit
 from vitlab.engine.cost import flops
 from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput
+from vitlab.given import tested_on
 from vitlab.look.tokens import describe_looking, extra_names
 from vitlab.model import Network, Stream
 from vitlab.model.layout import Grid, Layout
@@ -108,7 +108,7 @@ class Engine:
     def test(self) -> Part | None:
         """The run's test part, where its data are here and have not changed."""
         try:
-            test = lab.tested_on(self.run, self.data).test
+            test = tested_on(self.run, self.data).test
         except BadInput:  # the page is of use without them
             return None
         return test if len(test) == self.evaluation.count else None

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vitlab import lab
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput
+from vitlab.given import tested_on
 
 SHEETS = Path(__file__).parent / "sheets"  # for each data set a PNG: one column for each class, test pictures below
 EACH = 4  # pictures of a class
@@ -41,7 +41,7 @@ def pictures_of(run: Run, data: Path | None) -> Pictures:
         return read_sheet(sheet, card.height, card.width)
     none = Pictures(torch.zeros(0, card.channels, card.height, card.width, dtype=torch.uint8), ())
     try:
-        test = lab.tested_on(run, data).test
+        test = tested_on(run, data).test
     except BadInput:  # the page is of use without them
         return none
     places = [

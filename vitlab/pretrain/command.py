@@ -7,6 +7,7 @@ import tyro
 from tyro.conf import Positional
 
 from vitlab import lab, recipes
+from vitlab.given import as_run
 from vitlab.own import is_own
 from vitlab.pretrain.labels import Study, table
 from vitlab.printed import Device, Folder, RunName, announce, out, show_choices, show_result
@@ -104,7 +105,7 @@ def labels(
         data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
         device: auto, cpu or cuda.
     """
-    study = Study(lab.as_run(run), settings, shares, seeds, folder or run / "labels", data=data, device=device)
+    study = Study(as_run(run), settings, shares, seeds, folder or run / "labels", data=data, device=device)
     record = study.finish(lambda line: out.print(line, markup=False))
     out.print(table(record), markup=False)
     out.print(f"curves: {study.chart} · all of it: {study.path}", markup=False)

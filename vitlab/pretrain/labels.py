@@ -22,7 +22,8 @@ from vitlab.engine.run import Run, describe_environment
 from vitlab.engine.storage import make_folder, write, write_json
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
-from vitlab.lab import check_finished, find_device, load_data, train_in
+from vitlab.given import check_finished, find_device, load_data
+from vitlab.lab import train_in
 from vitlab.objectives import Supervised
 from vitlab.reproduce import charts
 from vitlab.sample import Sample

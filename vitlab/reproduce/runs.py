@@ -15,7 +15,7 @@ from vitlab.engine.run import Run
 from vitlab.engine.storage import make_folder, read_json, write
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
-from vitlab.lab import check_same, find_device
+from vitlab.given import check_same, find_device
 from vitlab.recipes import recipe, reproductions
 from vitlab.reproduce.page import write_page
 from vitlab.reproduce.plan import Reproduction, Variant

@@ -21,7 +21,8 @@ from vitlab.data.prepared import Data, Prepared
 from vitlab.engine.run import Run, holding
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
-from vitlab.lab import load_data, train_in
+from vitlab.given import load_data
+from vitlab.lab import train_in
 from vitlab.model import Shape, ViT
 from vitlab.model.tokens import ResizedPatches
 from vitlab.transfer.fit import fit

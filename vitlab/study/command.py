@@ -12,7 +12,7 @@ from vitlab import recipes
 from vitlab.console import plain_table
 from vitlab.engine.storage import write
 from vitlab.errors import BadInput
-from vitlab.lab import load_data
+from vitlab.given import load_data
 from vitlab.printed import Count, Device, Folder, out
 from vitlab.report.comparison_cost import duration
 from vitlab.settings import override

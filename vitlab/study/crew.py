@@ -17,7 +17,7 @@ from vitlab.console import terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.storage import make_folder
 from vitlab.errors import BadInput
-from vitlab.lab import find_device, load_data
+from vitlab.given import find_device, load_data
 from vitlab.model import Shape
 from vitlab.reproduce.workers import choose_workers, interrupts_held, note_interrupts, shared_gpu
 from vitlab.study.gain import chosen, forks, stepping

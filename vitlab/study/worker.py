@@ -21,7 +21,8 @@ from vitlab.engine.run import InUse, Run
 from vitlab.engine.storage import write_json
 from vitlab.errors import BadInput, shorten
 from vitlab.experiment import Experiment
-from vitlab.lab import load_data, train_in
+from vitlab.given import load_data
+from vitlab.lab import train_in
 from vitlab.study.ledger import Fate, Ledger, Slot, point_of
 from vitlab.study.plan import Plan
 from vitlab.study.space import called

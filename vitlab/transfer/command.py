@@ -16,6 +16,7 @@ from vitlab.engine.run import Run, claim_run, holding
 from vitlab.engine.storage import write_json, write_tensors
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Training
+from vitlab.given import load_data
 from vitlab.model import Shape, ViT
 from vitlab.printed import Device, Folder, RunName, announce, out, show_result
 from vitlab.settings import find as setting
@@ -103,7 +104,7 @@ def bring(
         return Transferred(keep(found, source, run), found.notes)
     experiment = override(first, list(settings))
     assert isinstance(experiment.model, ViT)
-    prepared = lab.load_data(experiment, data)
+    prepared = load_data(experiment, data)
     card = prepared.card
     patch = getattr(experiment.model.tokens, "patch", None) if ("model", "tokens", "patch") in wanted else None
     fitted = fit(

@@ -1,0 +1,110 @@
+"""What a verb is given: a run, a device, pictures, an experiment; found, or refused in one line."""
+
+from pathlib import Path
+
+import torch
+
+from vitlab.data import data_folder
+from vitlab.data.prepared import Card, Prepared, prepare
+from vitlab.engine.building import build
+from vitlab.engine.evaluation import counted
+from vitlab.engine.run import Run, open_run, take_start
+from vitlab.engine.storage import read_tensors
+from vitlab.engine.team import check_gpus
+from vitlab.errors import BadInput
+from vitlab.experiment import Experiment
+from vitlab.model import Network, Shape
+from vitlab.objectives import Dino, Supervised
+
+
+def as_run(run: Run | Path | str) -> Run:
+    return run if isinstance(run, Run) else open_run(Path(run))
+
+
+def load_data(experiment: Experiment, folder: Path | str | None) -> Prepared:
+    return prepare(experiment.data, data_folder(Path(folder) if folder else None))
+
+
+def find_device(name: str) -> torch.device:
+    """auto: a GPU where there is one, else the CPU. One of several GPUs is then the one that all is done on."""
+    try:
+        device = torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+        if device.type == "cuda" and torch.cuda.is_available():
+            check_gpus()
+            if device.index is not None:
+                torch.cuda.set_device(device)
+        if name != "auto":
+            torch.empty(1, device=device).tolist()  # what cannot be read back, such as meta, cannot be used
+    except (RuntimeError, AssertionError, NotImplementedError):
+        others = "auto or cpu" if name.startswith("cuda") else "auto, cpu or cuda"
+        raise BadInput(f"no device '{name}' here: use {others}") from None
+    return device
+
+
+def tested_on(run: Run, data: Path | str | None) -> Prepared:
+    """The run's pictures, if they are still those that it learned from: a folder that has changed is split anew."""
+    prepared = load_data(run.experiment, data)
+    if (prepared.card.fingerprint, prepared.card.classes) != (run.card.fingerprint, run.card.classes):
+        raise BadInput(
+            f"the pictures of {run.folder} have changed since it was trained, and it may have learned from some that "
+            "would test it now: put back what was there, or train it anew"
+        )
+    return prepared
+
+
+def check_finished(run: Run) -> None:
+    if not run.finished:
+        raise BadInput(f"{run.folder} is not finished: go on with 'vitlab resume {run.folder}'")
+
+
+def check_same(run: Run, experiment: Experiment) -> None:
+    if run.experiment != experiment:
+        raise BadInput(f"{run.folder} is a run of other settings: move it away, or choose another folder")
+
+
+def check_same_pictures(run: Run, prepared: Prepared) -> None:
+    """Refuse to show pictures that are no longer those that a run learned from and was tested on."""
+    labels = run.evaluation.labels
+    same = torch.equal(prepared.test.labels[: len(labels)], labels)
+    if prepared.card.fingerprint != run.card.fingerprint or not same:
+        raise BadInput(f"the pictures of {run.folder} have changed since it was trained, so they cannot be shown")
+
+
+def check_that_it_builds(experiment: Experiment, card: Card, start: Run | None = None) -> None:
+    counted(card.test, experiment.testing)
+    if isinstance(experiment.objective, Supervised) and not card.labelled:
+        raise BadInput(
+            f"the pictures of {card.name} have no labels: put those of each class in a folder of its own, or learn "
+            "without labels by 'vitlab pretrain dino'"
+        )
+    if isinstance(experiment.objective, Dino) and experiment.training.ema:
+        raise BadInput("ema keeps a running mean of the weights, and dino's teacher is one already: use ema=0")
+    if isinstance(experiment.objective, Dino) and experiment.augment.by_turns:
+        raise BadInput(
+            "by_turns mirrors all views of a picture alike, and dino learns from how they differ: use by_turns=no"
+        )
+    alone = min(experiment.training.batch, card.train) < 2
+    if isinstance(experiment.objective, Dino) and not experiment.objective.prototypes and alone:
+        raise BadInput("without prototypes dino likens a picture to the others of its batch: use batch=2 or more")
+    network = build(experiment.model, Shape(card.channels, card.height, card.width), len(card.classes))
+    if start is not None:
+        begin_from(start, network, card)
+    learner, training = experiment.objective.build(network), experiment.training
+    training.tuning.prepare(learner)
+    training.optimiser.build(learner, training.tuning.paces(learner))
+
+
+def begin_from(start: Run, network: Network, card: Card) -> None:
+    """Take another run's weights, or say why they do not fit; most often the pictures have another size."""
+    try:
+        take_start(network, read_tensors(start.weights)[0], start.weights)
+    except BadInput:
+        then, now = (f"{each.channels}×{each.height}×{each.width}" for each in (start.card, card))
+        if then == now:
+            raise
+        size = f"data.source.size={start.card.height}x{start.card.width}"
+        given = start.name if start.shipped else start.folder
+        raise BadInput(
+            f"{start.name} learned from pictures of {then}, and these are {now}: read them in its size, where they are "
+            f"your own by {size}, or fit it to them by 'vitlab transfer {given}'"
+        ) from None
