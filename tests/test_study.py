@@ -23,7 +23,7 @@ from vitlab import interrupt, open_run, override
 from vitlab.engine.loop import Stopped
 from vitlab.model import Shape
 from vitlab.study import crew, gain
-from vitlab.study.ledger import Ledger
+from vitlab.study.ledger import DRAWS, Ledger
 from vitlab.study.page import render
 from vitlab.study.plan import plan_of
 from vitlab.study.results import read_results
@@ -203,6 +203,23 @@ def test_a_search_tries_as_many_points_as_were_asked_for(tmp_path):
     page = render(kept, [])
     assert "PED-ANOVA" in page
     assert "search by TPE" in page
+
+
+def test_a_search_spends_no_trial_on_what_builds_no_model(tmp_path):
+    """Of the widths from 8 to 24 four heads divide 8, 12, 16, 20 and 24; a space that has none of them is told."""
+    made = plan("width=8..24", "heads=4", trials=6, prune="none")
+    kept = created(made, f"journal:{tmp_path}/study.log")
+    Worker(kept, tmp_path / "runs", torch.device("cpu"), tell=lambda line: None).work()
+    assert read_results(kept).counts == {"complete": 6}
+    assert {int(slot.point()["width"]) % 4 for slot in Ledger(kept).slots()} == {0}
+    unfit = [trial.params["width"] for trial in kept.study.trials if trial.user_attrs.get("fate") == "unfit"]
+    assert unfit
+    assert all(width % 4 for width in unfit)
+    none = created(plan("width=17..19", "heads=4", name="none", trials=1), f"journal:{tmp_path}/none.log")
+    Worker(none, tmp_path / "runs", torch.device("cpu"), tell=lambda line: None).work()
+    (failed,) = read_results(none).failed
+    assert "4 heads do not divide a width of 1" in failed[1]
+    assert len(none.study.trials) == DRAWS
 
 
 def test_a_search_draws_the_same_points_again_and_after_a_stop(tmp_path):

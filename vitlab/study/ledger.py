@@ -22,9 +22,11 @@ from vitlab.study.space import Choices, Dimension
 from vitlab.study.store import Kept, answered, readable
 
 TRIES = 5  # times that a trial may be lost with its worker before it is given up
+DRAWS = 50  # points that a search draws for one trial before it gives up: some build no model
 LIVE = (TrialState.WAITING, TrialState.RUNNING)
-# Why a trial is closed as FAIL: its settings do not work; its worker was lost, or asked to stop; another has its slot.
-Fate = Literal["failed", "lost", "stopped", "duplicate"]
+# Why a trial is closed as FAIL: its settings do not work; they build no model, and others are to be drawn; its worker
+# was lost, or asked to stop; another has its slot.
+Fate = Literal["failed", "unfit", "lost", "stopped", "duplicate"]
 State = Literal["complete", "pruned", "failed", "running", "waiting", "missing"]
 ENDS: Mapping[TrialState, State] = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}
 
@@ -39,15 +41,20 @@ class Slot:
 
     @property
     def lost(self) -> int:
-        return sum(fate(trial) == "lost" for trial in self.attempts)
+        return len(self.closed("lost"))
+
+    def closed(self, why: Fate) -> list[FrozenTrial]:
+        return [trial for trial in self.attempts if fate(trial) == why]
 
     @property
     def settled(self) -> FrozenTrial | None:
         """The attempt that ended the task, well or for good."""
         ends = [each for each in self.attempts if each.state in (TrialState.COMPLETE, TrialState.PRUNED)]
-        ends += [each for each in self.attempts if fate(each) == "failed"]
-        if not ends and self.lost >= TRIES:
-            ends = [each for each in self.attempts if fate(each) == "lost"][-1:]
+        ends += self.closed("failed")
+        often: tuple[tuple[Fate, int], ...] = (("lost", TRIES), ("unfit", DRAWS))
+        for why, most in often:
+            if not ends and len(self.closed(why)) >= most:
+                ends = self.closed(why)[-1:]
         return ends[0] if ends else None
 
     @property
@@ -127,8 +134,9 @@ class Ledger:
         return now - self.seen[trial._trial_id][1] >= self.kept.plan.grace
 
     def enqueue(self, slot: Slot) -> None:
-        """Another attempt, at the same point where one was sampled already."""
-        known = max(slot.attempts, key=lambda trial: len(trial.params), default=None)
+        """Another attempt, at the same point where one was sampled already that builds a model."""
+        sampled = [trial for trial in slot.attempts if fate(trial) != "unfit"]
+        known = max(sampled, key=lambda trial: len(trial.params), default=None)
         params: Mapping[str, Any] = slot.task.point if known is None else known.params
         choices = {each.name: distribution(each) for each in self.kept.plan.space if each.name in params}
         waiting = create_trial(
@@ -148,7 +156,7 @@ class Ledger:
                     if again.settled is not None or again.live[0]._trial_id != trial._trial_id:
                         self.close(trial._trial_id, "duplicate")  # the oldest attempt that lives has the slot
                         continue
-                    return again, answered(lambda: self.sample(trial._trial_id, slot.number))  # noqa: B023 (called at once)
+                    return again, answered(lambda: self.sample(trial._trial_id, again))  # noqa: B023 (called at once)
         return None
 
     def claim(self, trial: int) -> bool:
@@ -157,15 +165,15 @@ class Ledger:
         except UpdateFinishedTrialError:
             return False
 
-    def sample(self, number: int, slot: int) -> optuna.Trial:
+    def sample(self, number: int, slot: Slot) -> optuna.Trial:
         """The trial with a value for every setting; those that it has already, it keeps.
 
-        Each slot has draws of its own: one worker tries the same points again, also after a stop, and two do not try
-        one point twice.
+        Each slot has draws of its own, anew after each that was unfit: one worker tries the same points again, also
+        after a stop, and two do not try one point twice.
         """
         kept, study = self.kept, self.kept.study
         if not kept.plan.grid:
-            seed = (MOST * kept.plan.base.seed + slot) % 2**32
+            seed = (MOST * (kept.plan.base.seed + 1_000_003 * len(slot.closed("unfit"))) + slot.number) % 2**32
             sampler = optuna.samplers.TPESampler(constant_liar=True, seed=seed)
             # Opened anew, since a study remembers the trials that it saw when it first drew, and learns of no others.
             study = optuna.load_study(

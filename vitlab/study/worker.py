@@ -21,7 +21,7 @@ from vitlab.engine.run import InUse, Run
 from vitlab.engine.storage import write_json
 from vitlab.errors import BadInput, shorten
 from vitlab.experiment import Experiment
-from vitlab.given import load_data
+from vitlab.given import check_that_it_builds, load_data
 from vitlab.lab import train_in
 from vitlab.study.ledger import Fate, Ledger, Slot, point_of
 from vitlab.study.plan import Plan
@@ -108,6 +108,9 @@ class Worker:
         name = called(point) + (f", seed {seeds[0]}" if len(seeds) == 1 and self.plan.seeds > 1 else "")
         with ledger.beating(number) as overtaken:
             try:
+                if why := self.unfit(point):
+                    ledger.close(number, "unfit", why)
+                    return
                 judged = [trial if self.plan.prune != "none" else None] + [None] * (len(seeds) - 1)
                 pairs = zip(seeds, judged, strict=True)
                 found = [figures(self.train(point, seed, overtaken, judge), seed) for seed, judge in pairs]
@@ -134,6 +137,17 @@ class Worker:
                 self.tell(f"{name}: failed: {why}")
                 if not go_on:
                     raise BadInput(why) from None
+
+    def unfit(self, point: Mapping[str, str]) -> str:
+        """Why a point that a search drew builds no model: a width, say, that the heads do not divide."""
+        if self.plan.grid:
+            return ""  # there it was asked for, and is told as failed
+        try:
+            experiment = self.plan.experiment(point, 0)
+            check_that_it_builds(experiment, self.prepared(experiment).card)
+        except BadInput as problem:
+            return shorten(str(problem), 200)
+        return ""
 
     def stop(self, number: int) -> NoReturn:
         """Hand a trial back."""
