@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -43,6 +44,17 @@ def test_a_published_example() -> None:
     assert found.p_value == pytest.approx(0.0703, abs=5e-5)
     assert found.interval == pytest.approx((0.026, 0.517), abs=5e-4)
     assert found.sign == 0, "the interval leaves 0 out, but the exact test is not sure: the careful answer is no"
+
+
+def test_of_several_comparisons_at_once_each_must_be_as_much_surer() -> None:
+    alone = counts(20, 7, 500)
+    assert 0.01 < alone.p_value < 0.025
+    assert alone.sign == 1
+    assert [replace(alone, among=count).sign for count in (1, 2, 5)] == [1, 1, 0]
+    assert "one of 5 comparisons may show as much by chance" in sentence(replace(alone, among=5), "a", "b")
+    clear = counts(60, 7, 500)
+    assert replace(clear, among=5).sign == 1
+    assert sentence(replace(clear, among=5), "a", "b") == sentence(clear, "a", "b")
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,13 @@ def test_a_grid_from_end_to_end(vitlab, tmp_path):
     page = (tmp_path / "runs/shape/study.html").read_text(encoding="utf-8")
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
-    for words_of in ("splits exactly", "Two at a time", "at equal time", "width and patch together", "seeds alone"):
+    for words_of in (
+        "splits into what each setting",
+        "Two at a time",
+        "at equal time",
+        "width and patch together",
+        "seeds alone",
+    ):
         assert words_of in page
     for mean in means.values():
         assert f"{100 * mean:.1f}" in page

@@ -33,11 +33,21 @@ def test_variance_is_taken_apart_as_by_hand():
     whole, cells = values.mean(), values.mean(axis=2)
     rows, columns = cells.mean(axis=1), cells.mean(axis=0)
     interplay = cells - rows[:, None] - columns[None, :] + whole
-    assert found[0,] == pytest.approx(np.mean((rows - whole) ** 2), abs=1e-15)
-    assert found[1,] == pytest.approx(np.mean((columns - whole) ** 2), abs=1e-15)
-    assert found[0, 1] == pytest.approx(np.mean(interplay**2), abs=1e-15)
-    assert found[2,] == pytest.approx(np.mean((values - cells[:, :, None]) ** 2), abs=1e-15)
+    chance = np.mean([cell.var(ddof=1) for cell in values.reshape(12, 5)]) / 60  # of one degree of freedom
+    seen = [np.mean((rows - whole) ** 2), np.mean((columns - whole) ** 2), np.mean(interplay**2)]
+    for key, variance, freedom in zip([(0,), (1,), (0, 1)], seen, [2, 3, 6], strict=True):
+        assert found[key] == pytest.approx(max(variance - freedom * chance, 0), abs=1e-15)
     assert sum(found.values()) == pytest.approx(values.var(), abs=1e-15)
+
+
+def test_seeds_alone_are_not_counted_to_the_settings():
+    """The mean over many grids without any effect: a setting of four values would have 3/59 of the variance by chance."""
+    random = np.random.default_rng(0)
+    shares = [
+        (found[1,], sum(found.values())) for found in (decompose(random.normal(size=(3, 4, 5))) for _ in range(400))
+    ]
+    found, whole = np.sum(shares, axis=0)
+    assert found / whole < 0.6 * 3 / 59, "a variance is no less than 0, so that a part of it stays"
 
 
 def test_three_settings_add_up_and_what_does_nothing_has_no_share():

@@ -124,7 +124,7 @@ def remembered(optimiser: torch.optim.Optimizer) -> set[str]:
 class Schedule:
     """η(t) = η · t/warm-up, then η · (1 + cos πu)/2 or η · (1 − u), u the share of the rest that is done."""
 
-    warmup: float = 1.0  # epochs over which the learning rate rises from 0
+    warmup: float = 1.0  # epochs over which the learning rate rises from 0; half of the training at most
     decay: Literal["cosine", "linear", "none"] = "cosine"  # how it then falls to 0
 
     def __post_init__(self) -> None:
@@ -133,7 +133,7 @@ class Schedule:
 
     def factor(self, step: int, steps: int, steps_per_epoch: int) -> float:
         """The share of the highest learning rate to use at `step` of `steps`."""
-        warm = min(self.warmup * steps_per_epoch, steps)
+        warm = min(self.warmup * steps_per_epoch, steps / 2)
         if step + 1 <= warm:
             return (step + 1) / warm
         done = max(step - warm, 0) / max(steps - warm, 1)

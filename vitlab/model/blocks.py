@@ -98,7 +98,9 @@ class Stack(nn.ModuleList):
     """Blocks one after another, each with weights of its own."""
 
     def __init__(self, settings: Block, depth: int, width: int, attention: Attention, layout: Layout):
-        super().__init__(settings.build(width, attention, layout, i / max(depth - 1, 1)) for i in range(depth))
+        super().__init__(
+            settings.build(width, attention, layout, i / (depth - 1) if depth > 1 else 1.0) for i in range(depth)
+        )
 
     def forward(self, tokens: Tensor, rotation: Turning | None = None, read: slice | None = None) -> Tensor:
         """All blocks; the last one works only on the tokens in `read`, since nothing looks at the others."""

@@ -58,7 +58,7 @@ class Accuracy:
 def gather(runs: Sequence[Compared]) -> Accuracy:
     """Accuracies, paired tests against the first run, and means over seeds."""
     axis, ticks = share_axis([bound for run in runs for bound in run.evaluation.interval], most=5)
-    against = tuple(_against(runs[0], run) for run in runs[1:])
+    against = tuple(_against(runs[0], run, len(runs) - 1) for run in runs[1:])
     return Accuracy(
         lead=_lead(runs[0], against),
         ticks=ticks,
@@ -86,11 +86,11 @@ def summary(runs: Sequence[Compared]) -> list[str]:
     return [line.replace(words.NARROW_SPACE, " ") for line in [*lines, *found.over_seeds]]
 
 
-def _against(first: Compared, run: Compared) -> Against:
+def _against(first: Compared, run: Compared, among: int) -> Against:
     reason = why_not_paired(first, run)
     if reason:
         return Against(run, None, f"{run.called} cannot be compared picture by picture with {first.called}: {reason}.")
-    found = pair(first.evaluation, run.evaluation)
+    found = pair(first.evaluation, run.evaluation, among)
     return Against(run, found, sentence(found, first.called, run.called))
 
 

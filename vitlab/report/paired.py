@@ -26,6 +26,7 @@ class Paired:
     lost: int  # only the first is right
     neither: int
     differing: int  # the answers are not the same, whoever is right
+    among: int = 1  # comparisons that are made at once
 
     @property
     def count(self) -> int:
@@ -68,19 +69,27 @@ class Paired:
 
     @property
     def sign(self) -> Literal[-1, 0, 1]:
-        """1 or −1 where test and interval agree that the second is better or worse, else 0."""
+        """1 or −1 where test and interval agree that the second is better or worse, else 0.
+
+        Of several comparisons at once one may seem clear by chance, so the test of each is as much stricter (Bonferroni).
+        """
+        return 0 if self.p_value >= (1 - LEVEL) / self.among else self.alone
+
+    @property
+    def alone(self) -> Literal[-1, 0, 1]:
+        """The sign, were it the only comparison."""
         low, high = self.interval
         if low <= 0 <= high or self.p_value >= 1 - LEVEL:
             return 0
         return 1 if low > 0 else -1
 
 
-def pair(first: Evaluation, second: Evaluation) -> Paired:
-    """Count the same pictures by who reads them right."""
+def pair(first: Evaluation, second: Evaluation, among: int = 1) -> Paired:
+    """Count the same pictures by who reads them right; `among` so many comparisons."""
     one, two = first.guesses == first.labels, second.guesses == second.labels
     both, gained, lost = (int(kind.sum()) for kind in (one & two, ~one & two, one & ~two))
     differing = int((first.guesses != second.guesses).sum())
-    return Paired(both, gained, lost, first.count - both - gained - lost, differing)
+    return Paired(both, gained, lost, first.count - both - gained - lost, differing, among)
 
 
 def sentence(found: Paired, first: str, second: str) -> str:
@@ -94,6 +103,8 @@ def sentence(found: Paired, first: str, second: str) -> str:
         1: f"{second} is better than {first} on these pictures",
         -1: f"{second} is worse than {first} on these pictures",
     }[found.sign]
+    if found.alone and not found.sign:
+        verdict = f"one of {found.among} comparisons may show as much by chance, so the two are not told apart"
     return (
         f"{second} is right on {_pictures(found.gained)} that {first} gets wrong and wrong on "
         f"{words.grouped(found.lost)} that {first} gets right: {points(found.difference)} points "

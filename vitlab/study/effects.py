@@ -1,6 +1,7 @@
 """What each setting does to the accuracy: means, and the variance taken apart into settings and their interplay."""
 
 import itertools
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +66,9 @@ def decompose(values: np.ndarray) -> dict[tuple[int, ...], float]:
     """Variances of a full grid's accuracies (k₁, …, k_d, seeds), which add up to the variance over all runs.
 
     For every set S of settings, f_S = mean over the others − Σ f_T over the true subsets T of S, and V_S = mean f_S².
-    What is left, the variance of the seeds within points, is at the key that names the last axis.
+    What is left, the variance of the seeds within points, is at the key that names the last axis. Seeds alone raise each
+    V_S too, by df_S · s² / N on average, df_S = Π (k − 1) over S, s² the variance within points and N the number of runs:
+    so much of it is counted to them.
     """
     means, axes = values.mean(axis=-1), range(values.ndim - 1)
     effect: dict[tuple[int, ...], np.ndarray] = {(): means.mean(keepdims=True)}
@@ -76,11 +79,17 @@ def decompose(values: np.ndarray) -> dict[tuple[int, ...], float]:
             lower = [effect[part] for count in range(size) for part in itertools.combinations(chosen, count)]
             effect[chosen] = means.mean(axis=others, keepdims=True) - sum(lower)
             found[chosen] = float((effect[chosen] ** 2).mean())
-    return found | {(values.ndim - 1,): float(values.var(axis=-1).mean())}
+    seeds = float(values.var(axis=-1).mean())
+    if values.shape[-1] > 1:
+        chance = float(values.var(axis=-1, ddof=1).mean()) / values.size
+        for chosen, variance in found.items():
+            own = min(variance, chance * math.prod(values.shape[axis] - 1 for axis in chosen))
+            found[chosen], seeds = variance - own, seeds + own
+    return found | {(values.ndim - 1,): seeds}
 
 
 def shares(results: Results) -> list[Share]:
-    """The exact shares of a full grid, largest first; interplay of three or more settings is summed up."""
+    """The shares of a full grid, largest first; interplay of three or more settings is summed up."""
     dimensions = [each for each in results.plan.space if isinstance(each, Choices)]
     by_settings = {tuple(point.settings.values()): point for point in results.points}
     shape = [len(each.values) for each in dimensions]
