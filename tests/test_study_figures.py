@@ -41,7 +41,7 @@ def test_variance_is_taken_apart_as_by_hand():
 
 
 def test_seeds_alone_are_not_counted_to_the_settings():
-    """The mean over many grids without any effect: a setting of four values would have 3/59 of the variance by chance."""
+    """Over many grids without any effect, a setting of four values would have 3/59 of the variance by chance."""
     random = np.random.default_rng(0)
     shares = [
         (found[1,], sum(found.values())) for found in (decompose(random.normal(size=(3, 4, 5))) for _ in range(400))

@@ -71,7 +71,7 @@ class Paired:
     def sign(self) -> Literal[-1, 0, 1]:
         """1 or −1 where test and interval agree that the second is better or worse, else 0.
 
-        Of several comparisons at once one may seem clear by chance, so the test of each is as much stricter (Bonferroni).
+        Of several comparisons one may seem clear by chance, so the test of each is as much stricter (Bonferroni).
         """
         return 0 if self.p_value >= (1 - LEVEL) / self.among else self.alone
 

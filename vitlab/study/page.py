@@ -139,8 +139,8 @@ def weights(kept: Kept, found: Results) -> tuple[str, list[Share]]:
     """Which settings matter, and how that is known."""
     if found.complete:
         exact = (
-            "The grid is full, so the variance of accuracy over its runs splits into what each setting does alone, what "
-            "settings do only together, and what seeds do, with what seeds alone would have shown as a setting's."
+            "The grid is full, so the variance of accuracy over its runs splits into what each setting does alone, "
+            "what settings do only together, and what seeds do, with what seeds alone would have shown as a setting's."
         )
         return exact, shares(found)
     estimated = (
