@@ -67,8 +67,8 @@ def decompose(values: np.ndarray) -> dict[tuple[int, ...], float]:
 
     For every set S of settings, f_S = mean over the others − Σ f_T over the true subsets T of S, and V_S = mean f_S².
     What is left, the variance of the seeds within points, is at the key that names the last axis. Seeds alone raise
-    each V_S too, by df_S · s² / N on average, df_S = Π (k − 1) over S, s² the variance within points and N the number of
-    runs: so much of it is counted to them.
+    each V_S too, by df_S · s² / N on average, df_S = Π (k − 1) over S, s² the variance within points and N the number
+    of runs: so much of it is counted to them.
     """
     means, axes = values.mean(axis=-1), range(values.ndim - 1)
     effect: dict[tuple[int, ...], np.ndarray] = {(): means.mean(keepdims=True)}
