@@ -15,10 +15,11 @@ from torch.utils.data import DataLoader
 from vitlab.bench.contenders import LIBRARY, REPORTS, Contender, fused_adamw
 from vitlab.bench.loops import Trained, epoch_call, parameters_of, step_call
 from vitlab.bench.measure import Call, take_turns
-from vitlab.bench.reports import Learn, train_epoch
+from vitlab.bench.reports import train_epoch
 from vitlab.bench.settings import Manner, Setting, candidates, users_setting
 from vitlab.bench.shapes import Work
 from vitlab.data.words import one_line
+from vitlab.engine.replay import WARM, Replay
 from vitlab.errors import BadInput
 from vitlab.model import ViT
 from vitlab.model.attention import Softmax
@@ -98,7 +99,8 @@ def choose(make: Make, tried: tuple[Setting, ...], ring: Ring) -> tuple[Runner, 
         name = str(setting)
         try:
             runner = make(setting, "best")
-            runner.step()
+            for _ in range(WARM + 1):  # the last is recorded, where any is
+                runner.step()
         except (RuntimeError, TypeError, AttributeError, AssertionError) as problem:  # as compilers fail
             words.append(f"{name}: fails ({one_line(problem, 60)})")
             if setting.compiled and setting.recorded:
@@ -130,8 +132,7 @@ def library_runner(ring: Ring, contender: Contender, setting: Setting, manner: M
     torch.manual_seed(0)
     model = contender.build(ring.work).to(ring.device).train()
     optimiser = optimiser_of(contender, model, manner)
-    mode = "reduce-overhead" if setting.recorded else None
-    forward: Callable[[Tensor], Tensor] = torch.compile(model, mode=mode) if setting.compiled else model
+    forward: Callable[[Tensor], Tensor] = torch.compile(model) if setting.compiled else model
 
     def loss_of(pictures: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(ring.device.type, torch.bfloat16, enabled=setting.precision == "bfloat16"):
@@ -149,14 +150,22 @@ def library_runner(ring: Ring, contender: Contender, setting: Setting, manner: M
         model.zero_grad(set_to_none=True)
         loss_of(ring.pictures, ring.labels)[0].backward()
 
+    def work(pictures: Tensor, labels: Tensor) -> None:
+        learn(pictures, labels)
+
+    step: Callable[[Tensor, Tensor], Any] = learn
+    if setting.recorded:
+        step = Replay(work)
+        for group in optimiser.param_groups:
+            group["capturable"] = True  # it counts its steps on the device
     return Runner(
         contender.name,
         manner,
         setting,
         count(model),
         contender.note(ring.work),
-        lambda: learn(ring.pictures, ring.labels),
-        partial(library_epoch, learn, contender.name == REPORTS, ring.device),
+        lambda: step(ring.pictures, ring.labels),
+        partial(library_epoch, step, contender.name == REPORTS, ring.device),
         gradients if manner == "users" else None,
     )
 
@@ -171,7 +180,9 @@ def count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def library_epoch(learn: Learn, watched: bool, device: torch.device, batches: DataLoader[Any] | None) -> Call:
+def library_epoch(
+    learn: Callable[[Tensor, Tensor], Any], watched: bool, device: torch.device, batches: DataLoader[Any] | None
+) -> Call:
     """An epoch over a loader; the reports' style reads loss and accuracy at every step, the libraries' loops do not."""
     assert batches is not None
 

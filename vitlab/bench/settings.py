@@ -23,7 +23,7 @@ class Setting:
 
     precision: Precision = "float32"
     compiled: bool = False
-    recorded: bool = False  # replayed as a CUDA graph: by the loop's graph=yes, or by torch.compile's reduce-overhead
+    recorded: bool = False  # the whole step is replayed as a CUDA graph, a library's as the loop's own
 
     def __str__(self) -> str:
         return f"{self.precision} {'compiled' if self.compiled else 'eager'}{' + CUDA graph' * self.recorded}"

@@ -93,7 +93,7 @@ class Wiring(TorchDispatchMode):
         picture, channel, y, x = torch.unravel_index(places, pictures.shape)
         one = (picture == picture[:, :1]).all(dim=1)
         sides = [side.amax(dim=1) - side.amin(dim=1) + 1 for side in (y, x)]
-        channels = torch.tensor([len(set(row)) for row in channel.tolist()])
+        channels = torch.tensor([len(set(row)) for row in channel.tolist()], device=rows.device)
         box = one & (channels * sides[0] * sides[1] == rows.shape[1])
         self.note(
             "patches",
