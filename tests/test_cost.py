@@ -108,7 +108,7 @@ def test_the_share_of_the_blocks_is_what_patches_and_logits_leave() -> None:
     assert 0.5 < block_share(network) < 1
 
 
-@pytest.mark.parametrize(("name", "share"), [("cifar10-fast", 0.86), ("cifar10-best", 0.81)])
+@pytest.mark.parametrize(("name", "share"), [("cifar10-fast", 0.86), ("cifar10-light", 0.87), ("cifar10-best", 0.81)])
 def test_the_recipes_are_vits_by_their_arithmetic(name: str, share: float) -> None:
     """At least 80 % in attention and MLPs: no convolutional network with a block on top."""
     network = recipe(name).model.build(Shape(3, 32, 32), 10)

@@ -19,7 +19,7 @@ from vitlab.settings import from_json
 
 HERE = Path(__file__).resolve().parent
 MOST = {"cifar10": 15_000_000, "mnist": 1_000_000}  # bytes
-RECIPE = {"cifar10": "cifar10-fast", "mnist": "mnist-best"}
+RECIPE = {"cifar10": "cifar10-light", "mnist": "mnist-best"}
 FROG = str(HERE.parent / "docs/frog.png")
 
 
