@@ -1,7 +1,7 @@
 """Put a trained run into the package, in half precision: python scripts/make_zoo.py RUN NAME [--data FOLDER].
 
 Its weights become half as large; result.json and predictions.safetensors then say what these weights give on the test
-part, evaluated here. Everything else is the run's.
+part, evaluated here on the CPU: in float32, as whoever has no GPU sees it. Everything else is the run's.
 """
 
 import argparse
@@ -23,7 +23,6 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("name")
     parser.add_argument("--data")
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=ZOO)
     given = parser.parse_args()
     run, made = open_run(given.run), Run(given.out / given.name)
@@ -32,7 +31,7 @@ def main() -> None:
         shutil.copyfile(run.folder / name, made.folder / name)
     tensors, _ = read_tensors(run.weights)
     write_tensors(made.weights, {name: halved(tensor) for name, tensor in tensors.items()}, {})
-    found = evaluate(made, data=given.data, device=given.device)
+    found = evaluate(made, data=given.data, device="cpu")
     made.write_evaluation(found, {name: value for name, value in run.result.items() if name not in EVALUATED})
     size = made.weights.stat().st_size
     print(f"{made.folder}: {size:,} bytes, {found.accuracy:.2%} where the run had {run.result['test_accuracy']:.2%}")

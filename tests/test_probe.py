@@ -182,6 +182,12 @@ def test_a_constant_feature_does_no_harm(value: float) -> None:
     torch.testing.assert_close(beside(held, value + 1e-3) @ with_it.mT + its_bias, expected, rtol=0.01, atol=0.02)
 
 
+def test_of_decays_that_read_as_many_the_strongest_is_taken() -> None:
+    """Held-out pictures far from every border are read alike with any of them."""
+    points, labels = torch.tensor([[1.0], [2.0], [-1.0], [-2.0]]), torch.tensor([0, 0, 1, 1])
+    assert probe(points, labels, 2, (10 * points, labels))[2] == max(DECAYS)
+
+
 @pytest.mark.parametrize("wanted", DECAYS)
 def test_the_decay_is_the_one_that_reads_most_held_out_pictures_right(wanted: float) -> None:
     """The held-out labels are what the solution of one decay says, where it is sure; so that one is right in all."""

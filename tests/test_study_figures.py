@@ -137,6 +137,14 @@ def test_settings_of_which_a_seed_failed_are_not_recommended():
     assert advise(only).chosen is broken, "where nothing else is there, it is said of it"
 
 
+def test_settings_of_which_a_seed_failed_are_not_offered_for_less_nor_at_equal_time():
+    found = grid(np.array([[0.90, 0.91], [0.70, 0.71], [0.97, 0.98]]), width=("8", "16", "32"))
+    assert sum("width 8" in line for line in advise(found).lines) >= 2
+    failed = replace(found, failed=(("width 8", "the loss is no longer a number"),))
+    named = [line for line in advise(failed).lines if "width 8" in line]
+    assert named == ["Not to be trusted, as a seed of theirs failed: width 8."]
+
+
 def test_accuracy_at_a_time_is_that_of_the_last_epoch_that_had_ended():
     run = Ran(0, 0.9, 3.0, 1, ((1, 1.0, 0.5), (2, 2.0, 0.7), (3, 3.0, 0.9)), "f", "d", None)
     assert [run.at(seconds) for seconds in (0.5, 1.0, 2.9, 3.0)] == [None, 0.5, 0.7, 0.9]

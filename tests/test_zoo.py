@@ -43,6 +43,7 @@ def test_a_shipped_model_is_small_and_one_of_its_recipes_record(name: str) -> No
     assert abs(same["test_accuracy"] - result["test_accuracy"]) < 5e-4, "half precision costs nothing to speak of"
     assert run.evaluation.accuracy == result["test_accuracy"]
     assert run.evaluation.count == run.card.test == 10_000
+    assert f"{100 * result['test_accuracy']:.2f} %" in (HERE.parent / "docs/tour.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", zoo())

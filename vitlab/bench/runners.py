@@ -99,7 +99,7 @@ def choose(make: Make, tried: tuple[Setting, ...], ring: Ring) -> tuple[Runner, 
         name = str(setting)
         try:
             runner = make(setting, "best")
-            for _ in range(WARM + 1):  # the last is recorded, where any is
+            for _ in range(WARM + 1 if setting.recorded else 1):  # the last is the one that is recorded
                 runner.step()
         except (RuntimeError, TypeError, AttributeError, AssertionError) as problem:  # as compilers fail
             words.append(f"{name}: fails ({one_line(problem, 60)})")
@@ -150,12 +150,8 @@ def library_runner(ring: Ring, contender: Contender, setting: Setting, manner: M
         model.zero_grad(set_to_none=True)
         loss_of(ring.pictures, ring.labels)[0].backward()
 
-    def work(pictures: Tensor, labels: Tensor) -> None:
-        learn(pictures, labels)
-
-    step: Callable[[Tensor, Tensor], Any] = learn
+    step: Callable[[Tensor, Tensor], Any] = Replay(learn) if setting.recorded else learn
     if setting.recorded:
-        step = Replay(work)
         for group in optimiser.param_groups:
             group["capturable"] = True  # it counts its steps on the device
     return Runner(

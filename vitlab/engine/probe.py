@@ -98,9 +98,8 @@ def probe(
         bias = bias - weight @ mean
         right = share((held_out[0] @ weight.mT + bias).argmax(dim=-1), held_out[1]) if held_out else 0.0
         found.append((right, decay, weight, bias))
-    _, decay, weight, bias = max(
-        found, key=lambda each: each[:2]
-    )  # of those that read as many, the one that learned least by heart
+    # Of those that read as many, the one that learned least by heart.
+    _, decay, weight, bias = max(found, key=lambda each: each[:2])
     return weight, bias, decay
 
 

@@ -11,7 +11,7 @@ WARM = 3  # calls that are really made before one is recorded, so that nothing i
 class Replays:
     """Calls `work` on tensors of a few shapes, each with a recording of its own."""
 
-    def __init__(self, work: Callable[..., None]):
+    def __init__(self, work: Callable[..., object]):
         self.work = work
         self.of: dict[tuple[torch.Size, ...], Replay] = {}
 
@@ -32,7 +32,7 @@ class Replay:
     Random draws follow the default generator's seed as it is at each replay, so a step still draws from (seed, step).
     """
 
-    def __init__(self, work: Callable[..., None]):
+    def __init__(self, work: Callable[..., object]):
         self.work = work
         self.calls = 0
         self.stream = torch.cuda.Stream()

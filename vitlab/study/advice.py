@@ -1,6 +1,5 @@
 """One recommendation in plain words, with its evidence."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -35,11 +34,10 @@ def advise(results: Results) -> Advice | None:
     """The cheapest of the points within one standard error of the highest mean (Breiman et al., 1984)."""
     if not results.points:
         return None
-    sound = trusted(results)
-    best = max(sound, key=lambda point: (point.accuracy, -point.seconds))
+    best = max(results.trusted, key=lambda point: (point.accuracy, -point.seconds))
     cost = "seconds" if len(results.devices) == 1 else "parameters"
     least = best.accuracy - (results.error(best) or 0.0)
-    near = [point for point in sound if point.accuracy >= least]
+    near = [point for point in results.trusted if point.accuracy >= least]
     chosen = min(near, key=lambda point: (getattr(point, cost), -point.accuracy))
     sentences = []
     if chosen is not best:
@@ -53,14 +51,11 @@ def advise(results: Results) -> Advice | None:
         sentences.append(f"Not to be trusted, as a seed of theirs failed: {'; '.join(unsound)}.")
     costs = [{"time": "seconds"}.get(name, name) for name in results.plan.objectives if name != "accuracy"]
     if costs:
-        on_front = [f"{each.name} ({percent(each.accuracy)}, {price(each)})" for each in pareto(sound, *costs)]
+        on_front = [
+            f"{each.name} ({percent(each.accuracy)}, {price(each)})" for each in pareto(results.trusted, *costs)
+        ]
         sentences.append(f"By all objectives, no other point beats these: {'; '.join(on_front)}.")
     return Advice(chosen, best, f"{seeded(results, chosen)} of held-out pictures, {price(chosen)}.", tuple(sentences))
-
-
-def trusted(results: Results) -> Sequence[Point]:
-    """The points of which no seed failed; all of them, where there are none."""
-    return results.sound or results.points
 
 
 def unready(name: str) -> BadInput:
@@ -70,7 +65,7 @@ def unready(name: str) -> BadInput:
 
 def for_less(results: Results, chosen: Point) -> list[str]:
     """The most accurate of the points that take half the time or less."""
-    cheap = [point for point in trusted(results) if 0 < point.seconds <= chosen.seconds / 2]
+    cheap = [point for point in results.trusted if 0 < point.seconds <= chosen.seconds / 2]
     if not cheap or len(results.devices) != 1:
         return []
     best = max(cheap, key=lambda point: point.accuracy)
@@ -88,7 +83,7 @@ def over_seeds(results: Results, chosen: Point, best: Point) -> list[str]:
     """How sure that is, and the next best that is told apart."""
     if results.deviation is None:
         return ["One seed for each point does not show what chance does: repeat the best with --seeds 3 to be sure."]
-    points = trusted(results)
+    points = results.trusted
     worse = [point for point in points if point is not best and not unsettled(results, best, point)]
     alike = len(points) - len(worse)
     if alike > 1:
@@ -109,7 +104,7 @@ def at_equal_time(results: Results, chosen: Point) -> list[str]:
     """Who leads when all were given only the time that the fastest run took."""
     if len(results.devices) != 1 or len(results.points) < 2:
         return []
-    known = [(accuracy, point) for point in trusted(results) if (accuracy := point.at(results.fastest)) is not None]
+    known = [(accuracy, point) for point in results.trusted if (accuracy := point.at(results.fastest)) is not None]
     if not known:
         return []
     accuracy, first = max(known, key=lambda pair: pair[0])

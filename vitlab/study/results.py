@@ -132,6 +132,11 @@ class Results:
         return tuple(point for point in self.points if point.name not in failed)
 
     @cached_property
+    def trusted(self) -> tuple[Point, ...]:
+        """The sound points, to be recommended and compared; all of them, where none is sound."""
+        return self.sound or self.points
+
+    @cached_property
     def fastest(self) -> float:
         """When the first run ended, in seconds of its training: the time that all of them had."""
         return min(run.seconds for point in self.points for run in point.runs)
