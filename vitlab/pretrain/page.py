@@ -8,7 +8,7 @@ from vitlab.bench.tables import link, of_runs, table, where
 from vitlab.pretrain.labels import WAYS, worth
 
 FEATURES = [
-    "recipe", "data", "epochs", "linear probe", "neighbours", "of pixels", "seeds", "training", "device", "date"
+    "recipe", "data", "epochs", "linear probe", "k-NN", "k-NN of pixels", "seeds", "training", "device", "date"
 ]  # fmt: skip
 FINETUNED = [
     "run", "data", "fine-tuned", "probe before", "seeds", "pretraining", "fine-tuning", "epochs", "device", "date"
