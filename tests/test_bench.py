@@ -1,7 +1,7 @@
 """The benchmark compares like with like, and leaves a record and a page; how fast anything is, no test says."""
 
 import json
-import time
+from functools import partial
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import vitlab
-from vitlab.bench import bench
+from vitlab.bench import bench, measure
 from vitlab.bench.contenders import CONTENDERS, Contender
 from vitlab.bench.measure import Timing, take_turns
 from vitlab.bench.parts import All, Attention, Common, Data, Growth, Inference, Peers, Roofline, Scale
@@ -166,13 +166,19 @@ def ring_of(work: Work) -> SimpleNamespace:
     return SimpleNamespace(work=work, device=CPU)
 
 
-def test_the_fastest_setting_is_chosen_and_a_failure_is_told() -> None:
+def test_the_fastest_setting_is_chosen_and_a_failure_is_told(monkeypatch) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    def work_for(setting: Setting) -> None:
+        clock.now += seconds[setting]
+
     seconds = {Setting(): 0.003, Setting("bfloat16"): 0.001, Setting("float32", True): None}
 
     def make(setting: Setting, manner: str) -> Runner:
         if seconds[setting] is None:
             raise RuntimeError("no compiler\nand a long story")
-        return Runner("x", manner, setting, 1, "", lambda: time.sleep(seconds[setting]), lambda _: print)
+        return Runner("x", manner, setting, 1, "", partial(work_for, setting), lambda _: print)
 
     chosen, words = choose(make, tuple(seconds), ring_of(SHAPES["R4"]))
     assert chosen.setting == Setting("bfloat16")

@@ -23,10 +23,13 @@ from vitlab.inference.calibration import calibrate, fit, kept
 def folder(tmp_path: Path) -> Path:
     """Five digits in folders within folders, a file that is no picture, and one that is broken."""
     pixels = np.random.default_rng(0).integers(0, 90, (5, 28, 28), dtype=np.uint8)
-    for name, picture in zip(("b.png", "a.PNG", "deep/er/1.png", "deep/2.bmp", "deep/z.gif"), pixels, strict=True):
+    for name, picture in zip(("b.png", "a.PNG", "deep/er/1.png", "deep/2.bmp", "deep/10.gif"), pixels, strict=True):
         (tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).save(tmp_path / "own" / name)
     (tmp_path / "own/notes.txt").write_text("no picture, and not taken for one")
+    for name in ("._b.png", "deep/.unseen/1.png"):  # as some systems leave them beside pictures
+        (tmp_path / "own" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "own" / name).write_bytes(b"no picture")
     (tmp_path / "own/deep/broken.png").write_bytes(b"\x89PNG\r\n\x1a\n nothing more")
     return tmp_path / "own"
 
@@ -35,7 +38,7 @@ def test_folders_are_walked_and_every_format_says_the_same(trained: Path, vitlab
     done = vitlab("predict", trained, "own", "--format", "csv", status=1)
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert [row["picture"] for row in rows] == [
-        "own/a.PNG", "own/b.png", "own/deep/2.bmp", "own/deep/z.gif", "own/deep/er/1.png",
+        "own/a.PNG", "own/b.png", "own/deep/2.bmp", "own/deep/10.gif", "own/deep/er/1.png",
     ]  # fmt: skip
     complaint, summary = done.stderr.splitlines()
     assert "own/deep/broken.png cannot be read as a picture" in complaint

@@ -1,5 +1,7 @@
 """The verbs from Python, for every model and the corners of the settings."""
 
+import shlex
+import shutil
 from html.parser import HTMLParser
 
 import numpy as np
@@ -16,6 +18,7 @@ from vitlab.data.prepared import Normalise, describe, unit
 from vitlab.engine.evaluation import evaluate_part
 from vitlab.experiment import Testing as Reading  # pytest would take a Test… for a class of tests
 from vitlab.model import Shape
+from vitlab.report.gather import commands
 
 SMALL = (*(word for word in QUICK if not word.startswith(("patch", "epochs"))), "epochs=1")
 
@@ -147,3 +150,14 @@ def test_an_experiment_of_ones_own_can_be_trained(tmp_path):
     run = vitlab.train(own, runs=tmp_path, name="own", quiet=True)
     assert run.experiment == own
     assert len(run.metrics()) == 1
+
+
+def test_a_run_is_known_by_its_folder_and_its_commands_can_be_pasted(trained, tmp_path, monkeypatch):
+    shutil.copytree(trained, tmp_path / "of mine")
+    monkeypatch.chdir(tmp_path / "of mine")
+    assert vitlab.open_run(".").name == "of mine"
+    monkeypatch.chdir(tmp_path)
+    for _, command in commands(vitlab.open_run("of mine")):
+        program, _, run, *_ = shlex.split(command)
+        assert program == "vitlab"
+        assert run.removesuffix("/experiment.json") == "of mine"

@@ -2,13 +2,17 @@
 
 import errno
 import fcntl
+import html
 import itertools
 import json
+import re
+import shlex
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -194,7 +198,7 @@ def test_a_search_tries_as_many_points_as_were_asked_for(tmp_path):
         objectives=("accuracy", "parameters"),
     )  # fmt: skip
     kept = created(made, f"journal:{tmp_path}/study.log")
-    Worker(kept, tmp_path / "runs", torch.device("cpu"), tell=lambda line: None).work()
+    Worker(kept, tmp_path / "my runs", torch.device("cpu"), tell=lambda line: None).work()
     found = read_results(kept)
     assert found.counts == {"complete": 9}
     assert len(kept.study.trials) == 9
@@ -206,7 +210,12 @@ def test_a_search_tries_as_many_points_as_were_asked_for(tmp_path):
         )
         assert len(accuracies) == 2
         assert trial.values == pytest.approx([np.mean(accuracies), weights[0]])
-    page = render(kept, [])
+    page = render(kept, tmp_path / "my runs", [])
+    command = re.search("vitlab train .*experiment.json.* --name .*?(?=<)", page)
+    assert command is not None
+    _, _, configuration, *named = shlex.split(html.unescape(command[0]))
+    assert Path(configuration).is_file()
+    assert named == ["--name", "my runs-chosen"]
     assert "PED-ANOVA" in page
     assert "search by TPE" in page
 

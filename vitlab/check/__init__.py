@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
+from torch.nn import functional
 
 from vitlab.check.finding import Asked, Finding, Probe, Report, ends_the_program, unknown
 from vitlab.check.loaders import Loaders
@@ -15,6 +17,7 @@ from vitlab.check.subject import NotFinite, Subject, find_shape, first_line
 from vitlab.errors import BadInput, choose
 
 OURS = str(Path(__file__).parent)
+FUNCTIONS = (torch.functional.__file__, functional.__file__)
 
 __all__ = ["Finding", "Report", "assert_healthy", "check"]
 
@@ -86,5 +89,6 @@ def ask(probe: Probe, subject: Subject) -> Asked:
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether an error comes from these files, not from the model or its loaders."""
-    return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(OURS)
+    """Whether an error comes from these files, or from a function of torch called there, not from the model."""
+    places = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return [place for place in places if place not in FUNCTIONS][-1].startswith(OURS)

@@ -69,7 +69,8 @@ class Writer:
         self.file, self.shape, self.each = file, shape, size_of((1, *shape[1:]))
         self.moments = np.zeros((shape[0], 2, shape[1]))
         self.digests = np.zeros((shape[0], 32), np.uint8)
-        os.posix_fallocate(file.fileno(), 0, size_of(shape))  # a disk that is too small says so now
+        if hasattr(os, "posix_fallocate"):  # macOS has none
+            os.posix_fallocate(file.fileno(), 0, size_of(shape))  # a disk that is too small says so now
 
     def put(self, place: int, picture: Noted) -> None:
         self.file.seek(place * self.each)
@@ -129,12 +130,12 @@ def understood(path: Path, content: bytes, size: int) -> Mapped:
     classes, notes = (from_json(tuple[str, ...], facts[name]) for name in ("classes", "notes"))
     tensors, count = load(content), len(facts["shape"]) and shape[0]
     index = Index(tensors["places"], tensors["labels"], tensors["tests"], classes, notes)
-    wanted = {
-        index.places: (torch.int64, index.places.shape[:1]), index.labels: (torch.int64, index.places.shape[:1]),
-        index.tests: (torch.bool, index.places.shape[:1]),
-        tensors["moments"]: (torch.float64, (count, 2, *shape[1:2])), tensors["digests"]: (torch.uint8, (count, 32)),
-    }  # fmt: skip
-    if size_of(shape) != size or any((each.dtype, each.shape) != kind for each, kind in wanted.items()):
+    wanted = [
+        (index.places, torch.int64, index.places.shape[:1]), (index.labels, torch.int64, index.places.shape[:1]),
+        (index.tests, torch.bool, index.places.shape[:1]),
+        (tensors["moments"], torch.float64, (count, 2, *shape[1:2])), (tensors["digests"], torch.uint8, (count, 32)),
+    ]  # fmt: skip
+    if size_of(shape) != size or any((each.dtype, each.shape) != (kind, sides) for each, kind, sides in wanted):
         raise ValueError
     for numbers, most in ((index.places, count), (index.labels, len(classes))):
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < most:

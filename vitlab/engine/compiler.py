@@ -45,5 +45,5 @@ def in_compiled_parts(module: nn.Module) -> nn.Module:
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
         return torch.compile(module, dynamic=False)  # type: ignore[return-value]
     twin = copy.copy(module)
-    twin._modules = {name: in_compiled_parts(part) if part else part for name, part in module._modules.items()}
+    twin._modules = {name: part if part is None else in_compiled_parts(part) for name, part in module._modules.items()}
     return twin

@@ -47,7 +47,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        return self.folder.name
+        return Path(os.path.abspath(self.folder)).name  # of `.` too
 
     @property
     def checkpoint(self) -> Path:

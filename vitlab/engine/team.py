@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vitlab.chance import Share
 from vitlab.engine.run import Run
-from vitlab.errors import BadInput
+from vitlab.errors import BadInput, shorten
 from vitlab.experiment import Experiment
 
 LOST = re.compile("gloo|nccl|connection (closed|reset|refused)", re.IGNORECASE)  # in what a broken meeting raises
@@ -130,8 +130,8 @@ class Team:
             atexit.unregister(dist.destroy_process_group)  # it would wait for the one that is gone
             raise Lost(
                 "another process of the team is gone, so this one ends too; its checkpoint stays, and 'torchrun "
-                "--max-restarts 3' would start them again from it"
-            ) from None
+                f"--max-restarts 3' would start them again from it ({shorten(str(error))})"
+            ) from error
 
     def follow(self, run: Run | None) -> Run:
         """The leader's run; the others get what it holds so far in a folder of their own, which goes when they do."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitlab.data.pictures import Unreadable, decode, is_picture, read_picture, silent_pillow
 from vitlab.data.prepared import Normalise, seem_swapped, unit
-from vitlab.data.words import shown
+from vitlab.data.words import natural, shown
 from vitlab.engine.run import Run
 from vitlab.engine.storage import explain
 from vitlab.errors import BadInput
@@ -111,7 +111,7 @@ def load_pictures(run: Run | Path | str, pictures: Sequence[Path | str], invert:
 
 
 def files(given: Iterable[Path]) -> Iterator[Path]:
-    """Files as they are named, and the picture files of folders and of the folders in them, in order of name."""
+    """Files as they are named, and the visible picture files of folders and of those in them, in natural order."""
     for path in given:
         if path.is_dir():
             yield from walk(path)
@@ -121,9 +121,10 @@ def files(given: Iterable[Path]) -> Iterator[Path]:
 
 def walk(folder: Path) -> Iterator[Path]:
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        visible = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     except OSError as error:
         raise explain(error, f"cannot read {shown(folder)}") from error
+    entries = sorted(visible, key=lambda entry: natural(entry.name))
     yield from (Path(entry.path) for entry in entries if entry.is_file() and is_picture(entry.name))
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):

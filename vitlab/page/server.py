@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
@@ -77,13 +78,15 @@ class Shelf:
         self.names = list(dict.fromkeys([*self.known, *self.trials]))
         self.study = studio.facts(self.names) if studio else None
         self.reopen = lru_cache(maxsize=KEPT)(studio.open) if studio else None
+        self.opening = Lock()  # requests that want a model together wait for one of them to open it
         self.facts = [engine.facts for engine in self.open]  # read now: what is wrong is said in the terminal
 
     def engine(self, name: str) -> Engine:
         if name in self.known:
             return self.known[name]
         if self.reopen and name in self.trials:
-            return self.reopen(name)
+            with self.opening:
+                return self.reopen(name)
         known = shorten(", ".join(self.names), 200)
         raise HTTPException(404, f"there is no model '{shorten(name)}': choose from {known}")
 
@@ -127,7 +130,9 @@ def application(engines: Sequence[Engine], host: str = "127.0.0.1", studio: "Stu
     @app.post("/api/models/{name}/look", response_model=Answer, responses=REFUSALS)
     async def look(name: Name, question: Question) -> Response:
         """What the model does with a picture."""
-        engine = engine_of(name)
+        engine = shelf.known.get(name)
+        if engine is None:  # to open one takes a while
+            engine = await asyncio.to_thread(engine_of, name)
         pixels = engine.decode(question.pixels)
         async with turns:
             found = await asyncio.to_thread(engine.look, pixels, question.masked, question.relevance)

@@ -4,8 +4,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitlab.data import data_folder
+from vitlab.data.origins import Npm
 from vitlab.engine.storage import make_folder, write
 from vitlab.errors import BadInput
 from vitlab.page.engine import Engine
@@ -107,12 +106,13 @@ def runtime(folder: Path) -> dict[str, bytes]:
     """onnxruntime-web, fetched by npm once and checked."""
     kept = folder / RUNTIME
     if not all((kept / name).exists() for name in PARTS):
-        if shutil.which("npm") is None:
-            raise BadInput(f"a page without a server needs {RUNTIME}, which npm fetches: install Node.js first")
         with tempfile.TemporaryDirectory() as place:
-            done = subprocess.run(["npm", "pack", RUNTIME], cwd=place, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise BadInput(f"npm could not fetch {RUNTIME}: {done.stderr.strip().splitlines()[-1:]}")
+            try:
+                Npm(RUNTIME).fetch(Path(place), report=lambda line: None)
+            except BadInput as problem:
+                raise BadInput(
+                    f"a page without a server needs {RUNTIME}, which npm, a part of Node.js, fetches: {problem}"
+                ) from None
             (archive,) = Path(place).glob("*.tgz")
             if base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() != DIGEST:
                 raise BadInput(f"what npm fetched is not {RUNTIME}: its SHA-512 is another")

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from vitlab.console import plain_table
 from vitlab.data.dataset import take
-from vitlab.data.prepared import Normalise, Prepared
+from vitlab.data.prepared import Data, Normalise, Prepared
 from vitlab.data.rows import Pictures
 from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.loop import use_bfloat16
@@ -61,6 +61,7 @@ class Study:
         if self.seeds < 1:
             raise BadInput(f"seeds must be 1 or more, not {self.seeds}")
         self.where = find_device(self.device)
+        self.loaded: tuple[Data, Prepared] | None = None
         self.base = override(replace(self.run.experiment, objective=Supervised()), list(self.settings))
 
     @property
@@ -135,8 +136,9 @@ class Study:
             yield self.row("scratch-long", self.train(there.name, override(chosen, [f"epochs={longer}"])))
 
     def train(self, name: str, experiment: Experiment, start: Run | None = None) -> Run:
-        data = load_data(experiment, self.data)
-        return train_in(self.folder / name, experiment, data, self.where, quiet=True, start=start)
+        if self.loaded is None or self.loaded[0] != experiment.data:  # a share is learned from several times
+            self.loaded = experiment.data, load_data(experiment, self.data)
+        return train_in(self.folder / name, experiment, self.loaded[1], self.where, quiet=True, start=start)
 
     @staticmethod
     def row(way: str, run: Run) -> dict[str, Any]:

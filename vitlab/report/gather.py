@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 
 import torch
 from torch import Tensor
@@ -54,19 +55,19 @@ def gather(run: Run, prepared: Prepared, device: torch.device) -> View:
 
 def commands(run: Run) -> list[tuple[str, str]]:
     """What to do next: what it does, and the shell command."""
-    folder, unlabelled = run.folder, not isinstance(run.experiment.objective, Supervised)
-    variant = ("Train a variant of this run", f"vitlab train {folder / 'experiment.json'} depth=6 --name variant")
-    if not run.card.labelled:
-        own = f"vitlab finetune {folder} data.source=folder:PATH"
-        return [("Train it further on pictures of yours that have labels", own), variant]
+    folder = str(run.folder)
     found = [
-        ("Read the test part again", f"vitlab evaluate {folder}"),
-        ("Classify your own picture", f"vitlab predict {folder} picture.png"),
-        ("Look inside at your own picture", f"vitlab look {folder} picture.png"),
+        ("Read the test part again", "evaluate", folder),
+        ("Classify your own picture", "predict", folder, "picture.png"),
+        ("Look inside at your own picture", "look", folder, "picture.png"),
     ]
-    if unlabelled:
-        found.append(("Train the whole network further, on labels", f"vitlab finetune {folder}"))
-    return [*found, variant]
+    if not run.card.labelled:
+        own = "Train it further on pictures of yours that have labels"
+        found = [(own, "finetune", folder, "data.source=folder:PATH")]
+    elif not isinstance(run.experiment.objective, Supervised):
+        found.append(("Train the whole network further, on labels", "finetune", folder))
+    variant = ("Train a variant of this run", "train", f"{folder}/experiment.json", "depth=6", "--name", "variant")
+    return [(what, shlex.join(["vitlab", *words])) for what, *words in (*found, variant)]
 
 
 def probe_of(run: Run) -> Probe | None:

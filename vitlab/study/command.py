@@ -195,7 +195,7 @@ def report(
             shlex.join(["vitlab", "study", "report", name, *options(storage and kept.place.shown, runs)]),
         )
     ]
-    content = render(kept, commands)
+    content = render(kept, runs / name, commands)
     page = page or runs / name / "study.html"
     write(page, content.encode())
     recommend(kept)

@@ -1,8 +1,10 @@
 """A study as one self-contained page: the recommendation first, then what it rests on."""
 
 import itertools
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -42,8 +44,8 @@ class Heat:
     best: str
 
 
-def render(kept: Kept, commands: Sequence[tuple[str, str]]) -> str:
-    """The whole page."""
+def render(kept: Kept, folder: Path, commands: Sequence[tuple[str, str]]) -> str:
+    """The whole page of a study whose runs are in this folder."""
     found = read_results(kept)
     advice = advising.advise(found)
     if advice is None:
@@ -69,7 +71,7 @@ def render(kept: Kept, commands: Sequence[tuple[str, str]]) -> str:
         costs=costs(found, advice.chosen),
         curves=learning(found, advice),
         rows=rows(found, advice.chosen),
-        commands=[*commands, ("Train the recommended settings in full", training(kept.plan, advice.chosen))],
+        commands=[*commands, ("Train the recommended settings in full", training(folder, advice.chosen))],
         **script("report"),
     )
 
@@ -255,5 +257,6 @@ def rows(found: Results, chosen: Point) -> list[dict[str, Any]]:
     ]
 
 
-def training(plan: Plan, chosen: Point) -> str:
-    return f"vitlab train runs/{plan.name}/{chosen.runs[0].folder}/experiment.json --name {plan.name}-chosen"
+def training(folder: Path, chosen: Point) -> str:
+    words = ["vitlab", "train", f"{folder}/{chosen.runs[0].folder}/experiment.json", "--name", f"{folder.name}-chosen"]
+    return shlex.join(words)

@@ -45,16 +45,15 @@ class Watched(Progress):
     def __init__(self, run: Run, epochs: int, overtaken: threading.Event, trial: optuna.Trial | None):
         super().__init__(epochs, quiet=True)
         self.run, self.overtaken, self.trial = run, overtaken, trial
-        self.told: set[int] = set()
+        self.told = False
 
     def epoch(self, line: Mapping[str, Any]) -> None:
         if self.overtaken.is_set():
             raise Overtaken
         if self.trial is None or line["epoch"] == self.epochs:
             return
-        for past in self.run.metrics():  # a resumed run's earlier epochs, too
-            if past["epoch"] not in self.told:
-                answered(partial(self.report, self.trial, past))
+        for past in [line] if self.told else self.run.metrics():  # at first a resumed run's earlier epochs, too
+            answered(partial(self.report, self.trial, past))
         if answered(self.trial.should_prune):
             facts = {name: line[name] for name in ("epoch", "validation_accuracy")}
             note = f"pruned after epoch {facts['epoch']} at {facts['validation_accuracy']:.2%} of held-out pictures"
@@ -66,7 +65,7 @@ class Watched(Progress):
             trial.report(line["validation_accuracy"], line["epoch"])
         except UpdateFinishedTrialError:
             raise Overtaken from None
-        self.told.add(line["epoch"])
+        self.told = True
 
 
 @dataclass
