@@ -15,7 +15,7 @@ from vitlab.engine.storage import make_folder, read_tensors, write_tensors
 from vitlab.lab import evaluate
 
 EVALUATED = ("test_accuracy", "low", "high", "count", "test_loss", "mirrored_accuracy")
-FILES = ("experiment.json", "data.json", "environment.json", "metrics.jsonl")
+FILES = ("experiment.json", "data.json", "environment.json", "metrics.jsonl", "seen.safetensors")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from vitlab.data.prepared import Prepared
 from vitlab.engine.loop import Loop, Stopped
 from vitlab.engine.progress import Progress
 from vitlab.given import load_data
-from vitlab.lab import begin_or_continue
+from vitlab.lab import begin
 
 SMALL = ("epochs=2", "data.limit=64", "batch=16", "validation=0.01", "patch=7", "width=16", "depth=2")
 """Overrides that make a default experiment train in 8 steps: AdamW, nothing augmented, float32 on the CPU."""
@@ -38,7 +38,10 @@ def pictures_of(experiment: Experiment, tested: int | None = None) -> Prepared:
 def loop_of(experiment: Experiment, folder: Path, device: str = "cpu", tested: int | None = None) -> Loop:
     """The loop of a run in FOLDER, which is begun or as it was left."""
     data, where = pictures_of(experiment, tested), torch.device(device)
-    run = begin_or_continue(folder, experiment, data.card, where)
+    run = Run(folder)
+    if not (folder / "experiment.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        begin(run, experiment, data, where)
     return Loop(run, experiment, data, where, Progress(experiment.training.epochs, quiet=True))
 
 

@@ -141,7 +141,7 @@ def test_the_mean_of_the_shares_losses_and_gradients_is_the_batchs(objective: Su
         own = slice(None) if share is None else share.places
         learner = copy.deepcopy(first)
         if share is not None:
-            learner.joined = join(share)
+            learner.gather_over_team = join(share)
         loss, _ = learner(*learner.batch(pictures[own], labels[own], lambda x: x, started(share), done=0.5))
         wanted = [parameter for parameter in learner.parameters() if parameter.requires_grad]
         found = torch.autograd.grad(loss, wanted, allow_unused=True)

@@ -32,7 +32,20 @@ from vitlab.look.words import describe_look, describe_trust
 from vitlab.own import choices, experiment, is_own
 from vitlab.page.command import page
 from vitlab.pretrain.command import finetune, labels, pretrain
-from vitlab.printed import Count, Device, Folder, RunName, announce, out, show_accuracy, show_choices, show_result
+from vitlab.printed import (
+    Count,
+    DataFolder,
+    Device,
+    Folder,
+    Quiet,
+    RunName,
+    Runs,
+    announce,
+    out,
+    show_accuracy,
+    show_choices,
+    show_result,
+)
 from vitlab.report.comparison_accuracy import summary
 from vitlab.report.comparison_runs import compared
 from vitlab.report.gather import LOOKS
@@ -53,10 +66,10 @@ def train(
     /,
     *,
     name: RunName = None,
-    runs: Path = Path("runs"),
-    data: Folder = None,
+    runs: Runs = Path("runs"),
+    data: DataFolder = None,
     device: Device = "auto",
-    quiet: bool = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a recipe, and leave a run folder with weights, metrics and report.
 
@@ -64,11 +77,7 @@ def train(
         recipe: A recipe, such as digits; your own pictures as folder:PATH, with a folder for each class, or npz:FILE;
             or a configuration file, such as runs/digits/experiment.json.
         settings: Changes to it, such as epochs=5 attention=linformer; 'vitlab settings' lists them all.
-        name: Name of the run; left out, the recipe's, with a number if that is taken.
-        runs: Folder of the runs.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
-        quiet: Print only the result.
+        name: Name of the run (default: the recipe's, with a number if that is taken).
     """
     chosen: Experiment | str = recipe
     if is_own(recipe) and not quiet:
@@ -82,25 +91,20 @@ def train(
     show_result(started)
 
 
-def resume(run: Positional[Path], /, data: Folder = None, device: Device = "auto", quiet: bool = False) -> None:
+def resume(run: Positional[Path], /, data: DataFolder = None, device: Device = "auto", quiet: Quiet = False) -> None:
     """Go on with a stopped run, to the same result as if it had never stopped.
 
     Args:
         run: The run's folder.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
-        quiet: Print only the result.
     """
     show_result(lab.resume(run, data=data, device=device, quiet=quiet, begun=announce(quiet)))
 
 
-def evaluate(run: Positional[Path], /, data: Folder = None, device: Device = "auto", as_json: bool = False) -> None:
+def evaluate(run: Positional[Path], /, data: DataFolder = None, device: Device = "auto", as_json: bool = False) -> None:
     """Read a run's test part with its trained model.
 
     Args:
         run: The run's folder.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
         as_json: Print one JSON object.
     """
     result = lab.evaluate(run, data=data, device=device)
@@ -132,23 +136,21 @@ def look(
     tested: int = 100,
     folder: Annotated[Path | None, tyro.conf.arg(name="out", metavar="FOLDER", help_behavior_hint="")] = None,
     invert: bool = False,
-    data: Folder = None,
+    data: DataFolder = None,
     device: Device = "auto",
 ) -> None:
     """Look inside: draw what every layer and head of a run looks at on your pictures, and test whether it matters.
 
     Args:
         run: The run's folder.
-        pictures: Picture files, or test pictures as test:17; left out, test pictures of the first classes.
+        pictures: Picture files, or test pictures as test:17 (default: test pictures of the first classes).
         layer: Draw this layer only, counted from 1.
         head: Draw this head only, counted from 1.
-        token: The token that looks: class, "register 2", or a patch as row,column; left out, what the head reads.
-        label: The class that relevance is about; left out, the one the model names.
+        token: The token that looks: class, "register 2", or a patch as row,column (default: what the head reads).
+        label: The class that relevance is about (default: the one the model names).
         tested: Test pictures on which the maps are put to the test; 0: the pictures looked at.
-        folder: Folder of the drawings; left out, look in the run.
+        folder: Folder of the drawings (default: look in the run).
         invert: Swap dark and light first: MNIST's digits are white on black.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
     """
     opened = open_run(run)
     names = pictures or [f"test:{place}" for place in opened.evaluation.first_of_each_class(LOOKS)]
@@ -165,16 +167,14 @@ def report(
     runs: Positional[tuple[Path, ...]],
     /,
     page: Annotated[Path | None, tyro.conf.arg(name="out", metavar="FILE", help_behavior_hint="")] = None,
-    data: Folder = None,
+    data: DataFolder = None,
     device: Device = "auto",
 ) -> None:
     """Write the page of a run anew, or one page that compares several runs.
 
     Args:
         runs: The run's folder, or those of 2 to 8 runs; the first is the one the others are compared with.
-        page: The page to write; left out, report.html in the run, or comparison.html in the folder of the runs.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
+        page: The page to write (default: report.html in the run, or comparison.html in the folder of the runs).
     """
     written = lab.report(runs, out=page, data=data, device=device)
     opened = [open_run(run) for run in runs]
@@ -192,14 +192,13 @@ def data(
     action: Positional[Literal["list", "get", "check"]],
     names: Positional[tuple[str, ...]] = (),
     /,
-    data: Folder = None,
+    data: DataFolder = None,
 ) -> None:
     """List the data sets, fetch one, or verify what is there.
 
     Args:
         action: What to do: list them all, get them, or check that every pixel is right.
         names: Data sets, such as mnist fashion-mnist cifar10 cifar100.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
     """
     folder = data_sets.data_folder(data)
     if action == "list":
@@ -242,7 +241,7 @@ def reproduce(
     minutes: Annotated[float | None, tyro.conf.arg(metavar="MINUTES", help_behavior_hint="")] = None,
     runs: Folder = None,
     records: Folder = None,
-    data: Folder = None,
+    data: DataFolder = None,
     device: Device = "auto",
     quiet: bool = False,
 ) -> None:
@@ -254,13 +253,11 @@ def reproduce(
         names: Experiments, such as r1-shallow; a report, such as r1, for all of its experiments; or all.
         list: List the experiments with the figures that the reports give.
         small: A small version in minutes on two cores, from the embedded digits: same directions, other figures.
-        seeds: Train each variant with so many seeds; left out, 3 to 10 as the experiment says, and 1 when small.
-        workers: Train so many runs at once; left out, 1 on a CPU, up to 12 on a GPU that processes can share.
-        minutes: Begin no further run after so many minutes.
-        runs: Folder of the runs; left out, runs/reports, or runs/reports-small.
-        records: Folder of the records and of the page made from them; left out, the same.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
+        seeds: Train each variant with this many seeds (default: 3 to 10 as the experiment says, and 1 when small).
+        workers: Train this many runs at once (default: 1 on a CPU, up to 12 on a GPU that processes can share).
+        minutes: Start no new run after this many minutes.
+        runs: Folder of the runs (default: runs/reports, or runs/reports-small).
+        records: Folder of the records and of the page made from them (default: the same).
         quiet: Print only the tables.
     """
     known = recipes.reproductions()

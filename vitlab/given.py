@@ -26,7 +26,7 @@ def load_data(experiment: Experiment, folder: Path | str | None) -> Prepared:
 
 
 def find_device(name: str) -> torch.device:
-    """auto: a GPU where there is one, else the CPU. One of several GPUs is then the one that all is done on."""
+    """auto: a GPU where there is one, else the CPU. `cuda:1` makes that GPU the current one."""
     try:
         device = torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
         if device.type == "cuda" and torch.cuda.is_available():
@@ -57,9 +57,12 @@ def check_finished(run: Run) -> None:
         raise BadInput(f"{run.folder} is not finished: go on with 'vitlab resume {run.folder}'")
 
 
-def check_same(run: Run, experiment: Experiment) -> None:
-    if run.experiment != experiment:
-        raise BadInput(f"{run.folder} is a run of other settings: move it away, or choose another folder")
+def check_same(run: Run, experiment: Experiment, card: Card | None = None) -> None:
+    """Refuse to go on with a run of other settings or, where they are known, of other pictures."""
+    other_pictures = card is not None and run.card.fingerprint != card.fingerprint
+    if run.experiment != experiment or other_pictures:
+        what = "pictures" if run.experiment == experiment else "settings"
+        raise BadInput(f"{run.folder} is a run of other {what}: move it away, or choose another folder")
 
 
 def check_same_pictures(run: Run, prepared: Prepared) -> None:

@@ -1,18 +1,20 @@
 """The verbs, as functions: train, finetune, resume, evaluate, look, report."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vitlab.data.prepared import Card, Normalise, Prepared, move
+from vitlab.data.prepared import Normalise, Prepared, move
 from vitlab.engine.evaluation import Evaluation, evaluate_part, in_numbers
 from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.engine.progress import Progress
 from vitlab.engine.run import Run, claim_run
+from vitlab.engine.seen import check_unseen, to_learn
 from vitlab.engine.storage import make_folder, write
 from vitlab.engine.team import the_team
 from vitlab.errors import BadInput, choose
@@ -67,12 +69,12 @@ def train(
     chosen = override(recipe(experiment, overrides) if isinstance(experiment, str) else experiment, list(overrides))
     team, where = the_team(), find_device(device)
     prepared = prepared or load_data(chosen, data)
-    check_that_it_builds(chosen, prepared.card, start)  # what clashes is refused before there is a folder
+    check_fits(chosen, prepared, start)  # what clashes is refused before there is a folder
     run = team.begun(Path(runs), chosen) if team.leads else None
     if team.leads and run is None:
         run = claim_run(Path(runs), wanted, exact=name is not None)
         with run.hold():
-            run.begin(chosen, prepared.card, where, start, around=team.facts)
+            begin(run, chosen, prepared, where, start, around=team.facts)
     return _finish(team.follow(run), prepared, where, quiet=quiet, begun=begun)
 
 
@@ -120,16 +122,17 @@ def train_in(
 
     `progress` sees every epoch, and may end the training there by an exception.
     """
-    run, begun = Run(folder), (folder / "experiment.json").exists()
-    if begun:
-        begin_or_continue(folder, experiment, prepared.card, device, start)  # what is another's is not touched
+    run, begun = Run(folder), folder / "experiment.json"
+    if begun.exists():
+        check_same(run, experiment, prepared.card)  # what is another's is not touched
+    else:
+        check_fits(experiment, prepared, start)  # what clashes is refused before there is a folder
+        make_folder(folder)
     if not run.finished:
-        if not begun:
-            check_that_it_builds(experiment, prepared.card, start)  # what clashes is refused before there is a folder
-            make_folder(folder)
         with run.hold(), torch.random.fork_rng():
-            if not begun:
-                begin_or_continue(folder, experiment, prepared.card, device, start)
+            if not begun.exists():
+                begin(run, experiment, prepared, device, start)
+            check_same(run, experiment, prepared.card)
             if not run.finished:  # by another process, meanwhile
                 shown = progress or Progress(experiment.training.epochs, quiet)
                 Loop(run, experiment, prepared, device, shown).train()
@@ -137,19 +140,24 @@ def train_in(
     return run
 
 
-def begin_or_continue(
-    folder: Path, experiment: Experiment, card: Card, device: torch.device, start: Run | None = None
-) -> Run:
-    """A run folder of exactly this experiment, new or as it was left."""
-    run = Run(folder)
-    if not (folder / "experiment.json").exists():
-        check_that_it_builds(experiment, card, start)
-        make_folder(folder)
-        run.begin(experiment, card, device, start)
-    check_same(run, experiment)
-    if run.card.fingerprint != card.fingerprint:
-        raise BadInput(f"{folder} is a run of other pictures: move it away, or choose another folder")
-    return run
+def check_fits(experiment: Experiment, prepared: Prepared, start: Run | None) -> None:
+    """Refuse settings, pictures and first weights that do not go together."""
+    check_that_it_builds(experiment, prepared.card, start)
+    check_unseen(prepared, start)
+
+
+def begin(
+    run: Run,
+    experiment: Experiment,
+    prepared: Prepared,
+    device: torch.device,
+    start: Run | None = None,
+    *,
+    around: Mapping[str, Any] | None = None,
+) -> None:
+    """Write down what a run is, before its first step."""
+    learned = to_learn(prepared, isinstance(experiment.objective, Supervised), start)
+    run.begin(experiment, prepared.card, device, start, learned=learned, around=around)
 
 
 def resume(

@@ -13,7 +13,17 @@ from vitlab.own import Choice
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Count = Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
-Device = Annotated[str, tyro.conf.arg(metavar="DEVICE")]
+DataFolder = Annotated[
+    Path | None,
+    tyro.conf.arg(
+        metavar="FOLDER",
+        help="Folder of the data sets (default: $VITLAB_DATA, or a folder in your cache).",
+        help_behavior_hint="",
+    ),
+]
+Device = Annotated[str, tyro.conf.arg(metavar="DEVICE", help="auto, cpu or cuda.")]
+Runs = Annotated[Path, tyro.conf.arg(help="Folder of the runs.")]
+Quiet = Annotated[bool, tyro.conf.arg(help="Print only the result.")]
 out = terminal()
 
 

@@ -70,9 +70,9 @@ class Peers(Common):
     """A training step and an epoch of vitlab against timm, vit-pytorch, transformers and nn.TransformerEncoder."""
 
     rounds: int = 30  # turns that each contender gets; a ratio is the median over them
-    shapes: Shapes = ()  # models to train; left out, R1 R0 R4 on a CPU, tiny and small on a GPU
+    shapes: Shapes = ()  # models to train (default: R1 R0 R4 on a CPU, tiny and small on a GPU)
     settings: tuple[Manner, ...] = ("users", "best")  # users: as its users run it; best: the fastest setting
-    pictures: Count = None  # pictures in an epoch; left out, as many as the shape says
+    pictures: Count = None  # pictures in an epoch (default: as many as the shape says)
 
     def check(self, device: str) -> None:
         super().check(device)
@@ -104,12 +104,12 @@ class Attention(Common):
     """Forward and backward time and peak memory of every kind of attention, from 64 to 16,384 tokens."""
 
     rounds: int = 15  # turns that each kind gets; fewer, at least 3, where a call takes seconds
-    tokens: Counts = ()  # token counts; left out, 64 128 256 … 16384
-    batch: Count = None  # sequences at once; left out, 1 on a CPU, 64 on a GPU
+    tokens: Counts = ()  # token counts (default: 64 128 256 … 16384)
+    batch: Count = None  # sequences at once (default: 1 on a CPU, 64 on a GPU)
     width: int = 64  # features of a token
     heads: int = 4  # heads, where a kind has them
     seconds: float = 20.0  # a call expected to take longer is left out
-    memory: Gigabytes = None  # a call expected to take more is left out; left out, 8 on a CPU, 100 on a GPU
+    memory: Gigabytes = None  # a call expected to take more is left out (default: 8 on a CPU, 100 on a GPU)
 
     def check(self, device: str) -> None:
         super().check(device)
@@ -151,7 +151,7 @@ class Growth(Common):
     """One epoch of vitlab's loop while pictures, tokens, width or depth is doubled again and again."""
 
     rounds: int = 5  # turns that each size gets
-    doublings: Count = None  # times that each is doubled; left out, 5 on a CPU, 4 on a GPU
+    doublings: Count = None  # times that each is doubled (default: 5 on a CPU, 4 on a GPU)
 
     def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
         base, doublings = BASES[device.type], self.doublings or (4 if device.type == "cuda" else 5)
@@ -187,7 +187,7 @@ class Roofline(Common):
     recipe: tyro.conf.Positional[str] = "digits"  # a recipe, or a configuration file
     settings: tyro.conf.Positional[tuple[str, ...]] = ()  # changes to it, such as batch=1000
     rounds: int = 10  # bursts of steps; the time is the median over them
-    data: Folder = None  # folder of the data sets; left out, $VITLAB_DATA or a folder in your cache
+    data: Folder = None  # folder of the data sets (default: $VITLAB_DATA, or a folder in your cache)
 
     def measure(self, device: torch.device, tell: Tell) -> Iterator[Measured]:
         experiment = override(recipe(self.recipe), list(self.settings))
@@ -202,7 +202,7 @@ class Scale(Common):
     """A training step in one process and in two on a CPU, and its parts alone; a model of step time is fitted to it."""
 
     rounds: int = 9  # turns that everything gets
-    kinds: Kinds = ()  # models to train; left out, all of them
+    kinds: Kinds = ()  # models to train (default: all of them)
     exchanged: float = 64.0  # MB of the largest message that two processes exchange
     stored: float = 300.0  # MB of a file of pictures that is read from at random
     patience: float = 0.0  # minutes in which a time is taken again where other programs were loud
@@ -235,7 +235,7 @@ class Inference(Common):
     rounds: int = 10  # turns that each way gets
     batches: Counts = (1, 4, 16, 64, 256)  # pictures at once
     pictures: int = 1000  # test pictures on which accuracy is counted; 0: none
-    data: Folder = None  # folder of the data sets; left out, $VITLAB_DATA or a folder in your cache
+    data: Folder = None  # folder of the data sets (default: $VITLAB_DATA, or a folder in your cache)
 
     def check(self, device: str) -> None:
         super().check(device)

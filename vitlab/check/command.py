@@ -56,15 +56,15 @@ def check(
         targets: file.py, file.py:Class(width=64), a run's folder, timm:NAME, transformers:NAME or torchvision:NAME.
         folder: Check every Python file of a folder, and one of each folder in it; makes one table.
         model: What to build from each file that names nothing, such as 'ViT(image_size=28)'.
-        shape: Channels, height and width of a picture, such as 1x28x28; left out, it is found.
-        classes: How many outputs there should be; left out, they are counted.
-        loaders: A function in the file that returns (train, test) loaders; left out, those it holds by such names.
+        shape: Channels, height and width of a picture, such as 1x28x28 (default: it is found).
+        classes: How many outputs there should be (default: they are counted).
+        loaders: A function in the file that returns (train, test) loaders (default: those it holds by such names).
         only: Ask these probes only.
         skip: Leave these probes out.
         list: List the probes: what each asks, and where it draws the line.
         json: Print JSON.
         html: Write a page with the evidence as pictures.
-        seconds: Wait so long for the model to be built, and for each answer.
+        seconds: Seconds to wait for the model to be built, and for each answer.
         memory: Gigabytes that a model may use.
     """
     if list:

@@ -112,7 +112,7 @@ def take(part: Part, count: int, seed: int = 0) -> Part:
 
 
 def all_over(count: int, most: int) -> Tensor:
-    """The places of at most so many of a part's pictures, from all over it, since it may be sorted by class."""
+    """The places of at most `most` of `count` pictures, from all over them, since they may be sorted by class."""
     return torch.linspace(0, max(count - 1, 0), min(count, most)).round().long()
 
 

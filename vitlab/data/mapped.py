@@ -41,7 +41,7 @@ class Index:
 
 
 def size_of(shape: Shape) -> int:
-    """Bytes of so many pictures; in whole numbers, which do not overflow."""
+    """Bytes of the pictures, in whole numbers, which do not overflow."""
     count, channels, height, width = shape
     return count * channels * height * width
 

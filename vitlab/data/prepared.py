@@ -1,15 +1,16 @@
 """A data set made ready for a run: split, limited, described by a card, and moved to the training device."""
 
 import hashlib
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from torch import Tensor, device, tensor
+from torch import Tensor, device, int64, tensor
 
 from vitlab.data import Sample, Source
 from vitlab.data.dataset import DataSet, Part, check_sides, hold_out, only, statistics, take
-from vitlab.data.rows import Rows
+from vitlab.data.rows import Pictures, Rows
 from vitlab.errors import BadInput
 
 Normalising = Literal["statistics", "half", "imagenet"]
@@ -115,6 +116,17 @@ def fingerprint(part: Part) -> str:
         digest.update(some.contiguous().numpy().data)
     digest.update(part.labels.numpy().data)
     return digest.hexdigest()
+
+
+def digests(pictures: Pictures) -> Tensor:
+    """The first eight bytes of each picture's SHA-256, int64 (n,): pictures of the same pixels have the same."""
+    if isinstance(pictures, Rows):
+        return pictures.digests()[:, :8].contiguous().view(int64).flatten()
+    whole = pictures.cpu().contiguous().flatten(1).numpy()
+    return tensor(
+        [int.from_bytes(hashlib.sha256(row.data).digest()[:8], sys.byteorder, signed=True) for row in whole],
+        dtype=int64,
+    )
 
 
 def move(part: Part, to: device) -> Part:

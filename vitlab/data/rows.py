@@ -46,7 +46,7 @@ class Rows:
         return Rows(self.stored, self.places[_on_host(places)], self.device)
 
     def split(self, count: int) -> Iterator[Tensor]:
-        """All of them, so many at a time."""
+        """All of them, `count` at a time."""
         return (self[start : start + count] for start in range(0, max(len(self), 1), count))
 
     def __getitem__(self, chosen: int | slice | Sequence[int] | Tensor) -> Tensor:

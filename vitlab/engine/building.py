@@ -1,4 +1,4 @@
-"""A model is built twice: first on no device, where it takes no memory, and where one that is too large is refused."""
+"""A model is built twice: first on the meta device, where it takes no memory and one that is too large is refused."""
 
 import os
 import threading

@@ -77,8 +77,8 @@ class Loop:
         learner = learner.to(device)
         if share is not None:
             self.chance = Chance(device, share)
-            learner.agreed = lambda mean: team.sum(mean * (self.seen / self.batch))
-            learner.joined = lambda rows: (team.sum(share.laid(rows)), share.places)
+            learner.mean_over_team = lambda mean: team.sum(mean * (self.seen / self.batch))
+            learner.gather_over_team = lambda rows: (team.sum(share.laid(rows)), share.places)
         self.session = Session(learner, experiment, steps, steps_per_epoch)
         self.forward: nn.Module = learner
         self.step: Step = self.step_by_parts
@@ -154,7 +154,7 @@ class Loop:
         count = counted(len(part), testing)
         mine, change = part.pick(self.team.part(count)), change or self.normalise
         found = evaluate_part(self.session.evaluated, mine, change, self.bfloat16, replace(testing, drop_last=False))
-        return in_numbers(Evaluation(self.team.join(found.logits, count), part.labels[:count].cpu()), self.run.folder)
+        return in_numbers(Evaluation(self.team.gather(found.logits, count), part.labels[:count].cpu()), self.run.folder)
 
     def train_epoch(self, asked: Callable[[], bool]) -> None:
         """From wherever the epoch stands to its end: steps, and where it is time to, validation and metrics."""
@@ -236,7 +236,7 @@ class Loop:
             self.check_bad()
 
     def check_bad(self) -> None:
-        step = self.team.most(int(self.bad))
+        step = self.team.highest(int(self.bad))
         if step < 0:
             return
         kept = (
@@ -265,7 +265,7 @@ class Loop:
         if not (self.team.alone or finished or self.session.step % AGREED == 0):
             return
         due = self.team.leads and time.monotonic() - self.saved_at >= self.experiment.training.checkpoint
-        stopping, due = self.team.agree(asked() and not finished, due)
+        stopping, due = self.team.any_of(asked() and not finished, due)
         if stopping or finished or due:
             self.save()
         if stopping:

@@ -75,7 +75,7 @@ def glance(read: Reader, data: Prepared) -> float:
 
 
 def some(part: Part, most: int) -> Part:
-    """At most so many pictures of a part."""
+    """At most `most` pictures of a part, from all over it."""
     return part.pick(all_over(len(part), most))
 
 

@@ -63,6 +63,11 @@ class Run:
         return self.folder / "start.safetensors"
 
     @property
+    def seen(self) -> Path:
+        """Which pictures it has learned with their labels, by their digests, and those of what it started from."""
+        return self.folder / "seen.safetensors"
+
+    @property
     def kept(self) -> Path:
         """What an objective keeps beside the weights."""
         return self.folder / "objective.safetensors"
@@ -110,6 +115,7 @@ class Run:
         device: torch.device,
         start: "Run | None" = None,
         *,
+        learned: Tensor | None = None,
         around: Mapping[str, Any] | None = None,
     ) -> None:
         """Write down all that is known before the first step, and what else there is to say of what is `around`."""
@@ -121,6 +127,8 @@ class Run:
             content = start.weights.read_bytes()
             write(self.start, content)
             origin |= {"start": {"run": start.name, "sha256": hashlib.sha256(content).hexdigest()}}
+        if learned is not None and len(learned):
+            write_tensors(self.seen, {"digests": learned}, {})
         write_json(self.folder / "environment.json", describe_environment(device) | origin)
         write_json(self.folder / "data.json", to_json(card))
         write_json(self.folder / "experiment.json", to_json(experiment))  # last: a folder with it is a run
@@ -257,12 +265,13 @@ def check_fit(own: Mapping[str, Tensor], given: Mapping[str, Tensor], wanted: It
 
 
 @contextmanager
-def holding(tensors: Mapping[str, Tensor], name: str) -> Iterator[Run]:
-    """A run of these weights alone, for another to start from."""
+def holding(tensors: Mapping[str, Tensor], name: str, learned: Tensor) -> Iterator[Run]:
+    """A run of these weights alone, which have learned such pictures, for another to start from."""
     with TemporaryDirectory() as folder:
         run = Run(Path(folder) / name)
         run.folder.mkdir()
         write_tensors(run.weights, dict(tensors), {})
+        write_tensors(run.seen, {"digests": learned}, {})
         yield run
 
 

@@ -47,7 +47,7 @@ class WholeStep:
 
     def __call__(self, *batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Move the weights by one batch: its loss, its measures, and the norm that its gradient had."""
-        call = self.compiled[shapes_of(batch)]
+        call = self.compiled.get(shapes_of(batch), self.learn)
         rates = torch.tensor([rate for optimiser in self.optimisers for rate in optimiser.begin()])
         return call(rates, *self.held(), *batch)
 

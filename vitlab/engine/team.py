@@ -25,7 +25,7 @@ from vitlab.engine.run import Run
 from vitlab.errors import BadInput, shorten
 from vitlab.experiment import Experiment
 
-LOST = re.compile("gloo|nccl|connection (closed|reset|refused)", re.IGNORECASE)  # in what a broken meeting raises
+LOST = re.compile("gloo|nccl|connection (closed|reset|refused)", re.IGNORECASE)  # in what a broken collective raises
 SENT = ("experiment.json", "data.json", "environment.json", "start.safetensors", "checkpoint.safetensors")
 
 
@@ -37,8 +37,8 @@ class Lost(BadInput):
 class Team:
     """One of `size` processes. The first leads: it alone writes to the run's folder and speaks to the user.
 
-    Every method but the first few is a meeting: all processes call it, in the same order. Alone, it gives back what it
-    was given.
+    From `any_of` on, each method is a collective: all processes call it, in the same order. Alone, it gives back what
+    it was given.
     """
 
     rank: int = 0
@@ -83,11 +83,11 @@ class Team:
         own = [run for run in map(Run, begun) if run.environment.get("job") == self.job]
         return next((run for run in own if run.experiment == experiment), None)
 
-    def agree(self, *wishes: bool) -> list[bool]:
+    def any_of(self, *wishes: bool) -> list[bool]:
         """For each wish, whether any process has it."""
-        return [bool(self.most(int(wish))) for wish in wishes]
+        return [bool(self.highest(int(wish))) for wish in wishes]
 
-    def most(self, number: int) -> int:
+    def highest(self, number: int) -> int:
         """The highest of the processes' numbers; asked of the host, so that no GPU is waited for."""
         if self.alone:
             return number
@@ -102,7 +102,7 @@ class Team:
         dist.all_reduce(total)
         return total
 
-    def join(self, rows: Tensor, count: int) -> Tensor:
+    def gather(self, rows: Tensor, count: int) -> Tensor:
         """All `count` rows, of which each process has its part."""
         if self.alone or count < self.size:
             return rows
@@ -121,7 +121,7 @@ class Team:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Say in one line that another process is gone, which shows at the next meeting."""
+        """Say in one line that another process is gone, which shows at the next collective."""
         try:
             yield
         except RuntimeError as error:
@@ -137,7 +137,7 @@ class Team:
         """The leader's run; the others get what it holds so far in a folder of their own, which goes when they do."""
         if run and self.alone:
             return run
-        files = self.tell(read_files(run.folder) | {"name": run.name.encode()} if run else {})
+        files = self.broadcast(read_files(run.folder) | {"name": run.name.encode()} if run else {})
         if run:
             return run
         parent = Path(tempfile.mkdtemp(prefix="vitlab-"))
@@ -148,11 +148,11 @@ class Team:
             (folder / name).write_bytes(content)
         return Run(folder)
 
-    def tell(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    def broadcast(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
         """What the leader gives, for all."""
-        told = [dict(files)]
-        dist.broadcast_object_list(told, src=0)
-        return told[0]
+        sent = [dict(files)]
+        dist.broadcast_object_list(sent, src=0)
+        return sent[0]
 
 
 ALONE = Team()

@@ -47,10 +47,10 @@ def export(
         maps: Give the attention maps of every layer and head too.
         layers: Give the logits before the first block and after each too.
         int8: Keep the weights in 8 bits: a quarter of the file.
-        place: Where to; left out, model.onnx and the like in the run.
+        place: Where to (default: model.onnx and the like in the run).
         licence: Licence of the weights, such as apache-2.0, to be named in the file.
         push: With --to hub, put it on the Hugging Face hub under this name; nothing is sent otherwise.
-        data: Folder of the data sets, to judge weights in 8 bits; left out, $VITLAB_DATA or a folder in your cache.
+        data: Folder of the data sets, to judge weights in 8 bits (default: $VITLAB_DATA, or a folder in your cache).
     """
     opened = as_run(run)
     check_finished(opened)

@@ -17,7 +17,7 @@ from vitlab.errors import BadInput, choose
 from vitlab.given import as_run
 from vitlab.inference import calibration
 from vitlab.inference.answers import Prediction, Predictor, Unread, files
-from vitlab.printed import Count, Device, Folder, out
+from vitlab.printed import Count, DataFolder, Device, out
 
 Format = Literal["text", "csv", "jsonl"]
 FEW = 3  # classes that text names
@@ -40,10 +40,9 @@ def predict(
     Args:
         run: The run's folder.
         pictures: Picture files, or folders of them, whatever lies in them; each is fitted to the size that was learned.
-        top: How many classes to name for each picture; left out, 3 as text, else all.
+        top: How many classes to name for each picture (default: 3 as text, else all).
         format: text, csv (a column for each class) or jsonl (one JSON object a line).
         invert: Swap dark and light first: MNIST's digits are white on black.
-        device: auto, cpu or cuda.
     """
     choose(format, get_args(Format), "format")
     if not pictures:
@@ -75,13 +74,11 @@ def predict(
         sys.exit(1 if read else 2)
 
 
-def calibrate(run: Positional[Path], /, data: Folder = None, device: Device = "auto") -> None:
+def calibrate(run: Positional[Path], /, data: DataFolder = None, device: Device = "auto") -> None:
     """Fit one temperature on the pictures held out of training, so that a model is as sure as it is right.
 
     Args:
         run: The run's folder; the temperature is saved in it.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
     """
     opened = as_run(run)
     for line in calibration.describe(calibration.calibrate(opened, data, device), opened):

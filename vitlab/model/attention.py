@@ -141,7 +141,7 @@ class SoftmaxMixer(Mixer):
         qkv = self.qkv(tokens)
         if read is None and self.fusible and fused.fits(qkv, self.heads) and not self.drops:
             return self.out(fused.attend(qkv, self.heads, self.scale, self.norm, rotation))
-        queries, keys, values = self.apart(qkv, rotation)
+        queries, keys, values = self.split_heads(qkv, rotation)
         if read is not None:  # only these tokens ask
             queries = queries[:, :, read]
         return self.join(self.mix(queries, keys, values))
@@ -161,9 +161,9 @@ class SoftmaxMixer(Mixer):
         return self.out.weight if isinstance(self.out, nn.Linear) else self.qkv.weight.chunk(3)[2]
 
     def split(self, tokens: Tensor, rotation: Turning | None) -> tuple[Tensor, Tensor, Tensor]:
-        return self.apart(self.qkv(tokens), rotation)
+        return self.split_heads(self.qkv(tokens), rotation)
 
-    def apart(self, qkv: Tensor, rotation: Turning | None) -> tuple[Tensor, Tensor, Tensor]:
+    def split_heads(self, qkv: Tensor, rotation: Turning | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (b, h, n, e) as they are compared and mixed."""
         # Cut, not unbound from a first axis: the gradients are then joined in one pass, not padded and summed.
         queries, keys, values = (rearrange(part, "b n (h e) -> b n h e", h=self.heads) for part in qkv.chunk(3, dim=-1))

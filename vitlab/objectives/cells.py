@@ -86,7 +86,7 @@ class Cells(nn.Module):
         return rearrange(pictures, "b c (r p) (s q) -> b (r s) (p q c)", p=tall, q=wide)
 
     def join(self, pixels: Tensor, rows: int | None = None) -> Tensor:
-        """What `cut` was given; of the cells of a window, in so many rows, the window."""
+        """The inverse of `cut`; `rows` is the height in cells, if only a window of cells is given."""
         tall, wide = self.size
         return rearrange(pixels, "b (r s) (p q c) -> b c (r p) (s q)", r=rows or self.grid.rows, p=tall, q=wide)
 
@@ -117,7 +117,7 @@ class Windows(nn.Module):
                 part.allow(Layout(layout.extra, tuple(grids)))
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """The cells (count, m) of so many windows."""
+        """The cells (count, m) of `count` windows, each at a place of its own."""
         top, left = (uniform(generator, 2, count, batch=1) * self.room).long()
         return (top * self.cells.grid.columns + left)[:, None] + self.inside
 

@@ -115,27 +115,27 @@ class Distillation(Learner):
         seen = [self.network.features(large)]
         if len(small):
             seen.append(self.network.features(small, self.windows.places(cells)))
-        said = self.head(torch.cat(seen), moves).float().unflatten(0, (-1, count))
+        student = self.head(torch.cat(seen), moves).float().unflatten(0, (-1, count))
         with torch.no_grad():
             features = self.teacher.features(large)
-            told = self.teacher_head(features, moves).float().unflatten(0, (2, count))
-        loss, wanted = self.charge(said, told)
+            teacher = self.teacher_head(features, moves).float().unflatten(0, (2, count))
+        loss, targets = self.loss_and_targets(student, teacher)
         with torch.no_grad():
-            most = math.log(wanted.shape[-1])
+            most = math.log(targets.shape[-1])
             found = torch.stack(
-                [entropy(wanted).mean() / most, entropy(wanted.mean(dim=(0, 1))) / most, spread(features)]
+                [entropy(targets).mean() / most, entropy(targets.mean(dim=(0, 1))) / most, spread(features)]
             )
         return loss, found * count
 
-    def charge(self, said: Tensor, told: Tensor) -> tuple[Tensor, Tensor]:
+    def loss_and_targets(self, student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
         """The loss, and what the teacher says of its views, as shares of prototypes or of the batch's pictures."""
         settings = self.settings
         if not settings.prototypes:
-            return tell_apart(said, *self.joined(told), settings.temperature)
-        loss, wanted = distil(said, told, self.centre, settings.temperature, settings.teacher_temperature)
+            return tell_apart(student, *self.gather_over_team(teacher), settings.temperature)
+        loss, targets = distil(student, teacher, self.centre, settings.temperature, settings.teacher_temperature)
         with torch.no_grad():
-            self.centre.lerp_(self.agreed(told.mean(dim=(0, 1))), 1 - settings.centre_momentum)
-        return loss, wanted
+            self.centre.lerp_(self.mean_over_team(teacher.mean(dim=(0, 1))), 1 - settings.centre_momentum)
+        return loss, targets
 
     def follow(self, done: float) -> None:
         """t ← m·t + (1 − m)·s, m growing to 1 along a cosine."""
@@ -197,29 +197,29 @@ class ProjectionHead(nn.Module):
 
 
 def distil(
-    said: Tensor, told: Tensor, centre: Tensor, temperature: float, teacher_temperature: float
+    student: Tensor, teacher: Tensor, centre: Tensor, temperature: float, teacher_temperature: float
 ) -> tuple[Tensor, Tensor]:
     """The loss of student outputs (v, b, k) given the teacher's of the first two views, and what these ask for."""
-    wanted = ((told - centre) / teacher_temperature).softmax(dim=-1)
-    logs = (said / temperature).log_softmax(dim=-1)
-    others = logs.sum(dim=0) - logs[: len(told)]  # of every view but the teacher's own
-    pairs = len(told) * (len(said) - 1)
-    return -(wanted * others).sum(dim=-1).mean(dim=-1).sum() / pairs, wanted
+    targets = ((teacher - centre) / teacher_temperature).softmax(dim=-1)
+    logs = (student / temperature).log_softmax(dim=-1)
+    others = logs.sum(dim=0) - logs[: len(teacher)]  # of every view but the teacher's own
+    pairs = len(teacher) * (len(student) - 1)
+    return -(targets * others).sum(dim=-1).mean(dim=-1).sum() / pairs, targets
 
 
-def tell_apart(said: Tensor, told: Tensor, own: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def tell_apart(student: Tensor, teacher: Tensor, own: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """The loss of student vectors (v, b, k) of pictures that are `own` (b,) among the teacher's (2, c, k), and shares.
 
     These (2, b, c) are the teacher's own: how alike it finds each large view and the others of the batch.
     """
     # Autocast makes the products in bfloat16, in which a CPU would go on: whatever follows is made in float32.
-    logs = (torch.einsum("vbk, tck -> tvbc", said, told).float() / temperature).log_softmax(dim=-1)
+    logs = (torch.einsum("vbk, tck -> tvbc", student, teacher).float() / temperature).log_softmax(dim=-1)
     found = logs[..., torch.arange(len(own), device=own.device), own]  # (t, v, b)
     pairs = found.shape[0] * (found.shape[1] - 1)
     own_view = found.diagonal().sum(dim=-1)  # of each teacher's view by the student's of the same
     loss = -(found.sum(dim=(0, 1)) - own_view).mean() / pairs
     with torch.no_grad():
-        shares = ((told[:, own] @ told.flip(0).mT).float() / temperature).softmax(dim=-1)
+        shares = ((teacher[:, own] @ teacher.flip(0).mT).float() / temperature).softmax(dim=-1)
     return loss, shares
 
 

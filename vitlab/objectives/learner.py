@@ -29,8 +29,8 @@ class Learner(nn.Module):
         super().__init__()
         self.network = network
         self.stages: tuple[float, ...] = (0.0,)  # shares of training at which batches take on another shape
-        self.agreed: Callable[[Tensor], Tensor] = as_it_is  # mean of a process's pictures → mean of the whole batch
-        self.joined: Callable[[Tensor], tuple[Tensor, Tensor]] = all_of_them
+        self.mean_over_team: Callable[[Tensor], Tensor] = as_it_is  # of means over a process's pictures
+        self.gather_over_team: Callable[[Tensor], tuple[Tensor, Tensor]] = all_of_them
 
     def batch(
         self, pictures: Tensor, labels: Tensor, change: Change, chance: Chance, done: float = 0.0

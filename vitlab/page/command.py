@@ -44,19 +44,19 @@ def page(
     Needs the extra vitlab[page]. Ctrl-C ends it.
 
     Args:
-        runs: Runs to show; left out, the models that come with vitlab. Two that take the same pictures can be put
+        runs: Runs to show; by default the models that come with vitlab. Two that take the same pictures can be put
             side by side.
         study: A study to open: accuracy against cost, each point with its model. Its name, or its folder where that is
             not in runs.
         storage: The study's URL, as it was created.
-        trials: Points of the study whose models are put into a page that is written; left out, the recommended one and
+        trials: Points of the study whose models are put into a page that is written; by default the recommended one and
             those that no other beats.
         host: The address to answer at; others than 127.0.0.1 let other machines in.
         port: The port to answer at; 0: one that is free.
         no_browser: Only say the address.
         folder: Write the page there instead, for any web host: no server, the models run in the browser. Needs npm.
         single_file: Write one HTML file that works from a disk; --out may name it.
-        data: Folder of the data sets, for pictures to choose from; left out, $VITLAB_DATA or a folder in your cache.
+        data: Folder of the data sets, for pictures to choose from (default: $VITLAB_DATA, or a folder in your cache).
     """
     if not study and (storage or trials):
         raise BadInput("--storage and --trials are about a study: name it by --study")

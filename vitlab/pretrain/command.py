@@ -10,7 +10,7 @@ from vitlab import lab, recipes
 from vitlab.given import as_run
 from vitlab.own import is_own
 from vitlab.pretrain.labels import Study, table
-from vitlab.printed import Device, Folder, RunName, announce, out, show_choices, show_result
+from vitlab.printed import DataFolder, Device, Quiet, RunName, Runs, announce, out, show_choices, show_result
 
 FIT = {"mae": ("shift=0",), "dino": ("ema=0",)}  # what the model for one's own pictures has for labels alone
 
@@ -22,10 +22,10 @@ def pretrain(
     /,
     *,
     name: RunName = None,
-    runs: Path = Path("runs"),
-    data: Folder = None,
+    runs: Runs = Path("runs"),
+    data: DataFolder = None,
     device: Device = "auto",
-    quiet: bool = False,
+    quiet: Quiet = False,
 ) -> None:
     """Learn without labels, and leave a run whose head is a linear probe on what was learned.
 
@@ -33,11 +33,7 @@ def pretrain(
         how: mae hides most of a picture and draws it; dino teaches itself to see the same in parts of a picture.
         recipe: A recipe: RECIPE-mae or RECIPE-dino where there is one, else RECIPE with that objective.
         settings: Changes to it, such as epochs=5 hidden=0.6 data.source=folder:PATH.
-        name: Name of the run; left out, the recipe's, with a number if that is taken.
-        runs: Folder of the runs.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
-        quiet: Print only the result.
+        name: Name of the run (default: the recipe's, with a number if that is taken).
     """
     chosen = f"{recipe}-{how}"
     named = chosen in recipes.names()
@@ -56,10 +52,10 @@ def finetune(
     /,
     *,
     name: RunName = None,
-    runs: Path = Path("runs"),
-    data: Folder = None,
+    runs: Runs = Path("runs"),
+    data: DataFolder = None,
     device: Device = "auto",
-    quiet: bool = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train on labels from where another run ended, most often one that learned without them.
 
@@ -67,11 +63,7 @@ def finetune(
         run: The run to start from; its settings are taken too, but for the objective of one without labels.
         settings: Changes to them, such as epochs=20 data.limit=1000 learning_rate=1e-3: the logits start anew, so that
             a run that had few epochs needs more here.
-        name: Name of the new run; left out, the other's with -finetuned.
-        runs: Folder of the runs.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
-        quiet: Print only the result.
+        name: Name of the new run (default: the other's with -finetuned).
     """
     tuned = lab.finetune(
         run, *settings, name=name, runs=runs, data=data, device=device, quiet=quiet,
@@ -88,7 +80,7 @@ def labels(
     shares: tuple[float, ...] = (0.01, 0.1, 1.0),
     seeds: int = 1,
     folder: Annotated[Path | None, tyro.conf.arg(name="out", metavar="FOLDER", help_behavior_hint="")] = None,
-    data: Folder = None,
+    data: DataFolder = None,
     device: Device = "auto",
 ) -> None:
     """What labels are worth: a linear probe, fine-tuning and training from scratch on a share of the labels.
@@ -101,9 +93,7 @@ def labels(
         settings: Changes for fine-tuning and training from scratch, such as epochs=20 label_smoothing=0.1.
         shares: Shares of the training labels.
         seeds: Seeds of each training.
-        folder: Folder of the runs and of labels.json; left out, labels in the run.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
+        folder: Folder of the runs and of labels.json (default: labels in the run).
     """
     study = Study(as_run(run), settings, shares, seeds, folder or run / "labels", data=data, device=device)
     record = study.finish(lambda line: out.print(line, markup=False))

@@ -12,7 +12,6 @@ import torch
 from rich.table import Table
 
 from vitlab.console import plain_table
-from vitlab.data.dataset import take
 from vitlab.data.prepared import Data, Normalise, Prepared
 from vitlab.data.rows import Pictures
 from vitlab.engine.evaluation import Evaluation
@@ -97,7 +96,7 @@ class Study:
 
     def probed(self, labels: int) -> dict[str, Any]:
         """A linear probe on some labels; its decay is chosen on the held-out pictures."""
-        data, part = self.whole, take(self.whole.train, labels)
+        data = self.pictures(override(self.base, [f"limit={labels}"]))  # those that the trainings are given
         bfloat16 = use_bfloat16(self.base.training.precision, self.where)
         network = self.run.model().to(self.where)
         read = Reader(network, Normalise(self.run.card, self.where), bfloat16, self.base.testing.at_once)
@@ -107,7 +106,7 @@ class Study:
 
         held_out = (features(data.validation.pictures), data.validation.labels.to(self.where))
         weight, bias, _ = probe(
-            features(part.pictures), part.labels.to(self.where), len(data.card.classes),
+            features(data.train.pictures), data.train.labels.to(self.where), len(data.card.classes),
             held_out if len(data.validation) else None,
         )  # fmt: skip
         found = Evaluation((features(data.test.pictures) @ weight.mT + bias).cpu(), data.test.labels)
@@ -136,9 +135,13 @@ class Study:
             yield self.row("scratch-long", self.train(there.name, override(chosen, [f"epochs={longer}"])))
 
     def train(self, name: str, experiment: Experiment, start: Run | None = None) -> Run:
-        if self.loaded is None or self.loaded[0] != experiment.data:  # a share is learned from several times
+        return train_in(self.folder / name, experiment, self.pictures(experiment), self.where, quiet=True, start=start)
+
+    def pictures(self, experiment: Experiment) -> Prepared:
+        """Kept until others are wanted, as a share of the labels is learned from several times."""
+        if self.loaded is None or self.loaded[0] != experiment.data:
             self.loaded = experiment.data, load_data(experiment, self.data)
-        return train_in(self.folder / name, experiment, self.loaded[1], self.where, quiet=True, start=start)
+        return self.loaded[1]
 
     @staticmethod
     def row(way: str, run: Run) -> dict[str, Any]:
@@ -181,5 +184,5 @@ def counts(record: Mapping[str, Any]) -> list[int]:
 
 
 def accuracies(record: Mapping[str, Any], labels: int, way: str) -> tuple[float, ...]:
-    """Of so many labels used in this way, one for each seed."""
+    """With this many labels used in this way, one for each seed."""
     return tuple(row["test_accuracy"] for row in record["runs"] if (row["labels"], row["way"]) == (labels, way))

@@ -19,6 +19,7 @@ import torch
 
 from vitlab.data.prepared import Data, Prepared
 from vitlab.engine.run import Run, holding
+from vitlab.engine.seen import learned_by
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
 from vitlab.given import load_data
@@ -61,7 +62,7 @@ def work(task: Task) -> None:
         fitted = fit(known, shape, "resize")
     else:
         fitted = fit(known, shape, "adapt", getattr(model.tokens, "patch", None))
-    with holding(fitted.tensors, task.first.name) as start:
+    with holding(fitted.tensors, task.first.name, learned_by(known.own)) as start:
         train(pictures, device, start=start)
 
 

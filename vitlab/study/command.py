@@ -13,7 +13,7 @@ from vitlab.console import plain_table
 from vitlab.engine.storage import write
 from vitlab.errors import BadInput
 from vitlab.given import load_data
-from vitlab.printed import Count, Device, Folder, out
+from vitlab.printed import Count, DataFolder, Device, Runs, out
 from vitlab.report.comparison_cost import duration
 from vitlab.settings import override
 from vitlab.study.plan import Plan, check_name, new_plan
@@ -48,7 +48,7 @@ def create(
     grace: float = 30.0,
     storage: URL = None,
     runs: Path = Path("runs"),
-    data: Folder = None,
+    data: DataFolder = None,
 ) -> None:
     """Make a study: write down what is to be trained. Nothing is trained yet.
 
@@ -58,13 +58,12 @@ def create(
         space: What is varied, such as "width=16,32,64 learning_rate=1e-4..1e-2": values, or a range to search.
         recipe: A recipe or a configuration file.
         seeds: Trainings of each point, each with a seed of its own.
-        trials: Points that a search tries; left out, every point of the grid, or 20 where there is a range.
+        trials: Points that a search tries (default: every point of the grid, or 20 where there is a range).
         objectives: What is sought: accuracy, or several as accuracy,time,parameters.
         prune: Whether a search stops trials that fall behind, and how; auto: by the median of the others.
         grace: Seconds without a sign of life after which another worker takes over a trial.
-        storage: sqlite:///PATH, journal:PATH or postgresql://USER@HOST/DATABASE; left out, study.db beside the runs.
+        storage: sqlite:///PATH, journal:PATH or postgresql://USER@HOST/DATABASE (default: study.db beside the runs).
         runs: Folder of the runs; the study's are in a folder of its own in it.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
     """
     base = override(recipes.recipe(recipe, settings), list(settings))
     plan = new_plan(name, base, space, trials, prune, seeds=seeds, objectives=tuple(objectives.split(",")), grace=grace)
@@ -83,8 +82,8 @@ def work(
     *,
     workers: Count = None,
     storage: URL = None,
-    runs: Path = Path("runs"),
-    data: Folder = None,
+    runs: Runs = Path("runs"),
+    data: DataFolder = None,
     device: Device = "auto",
     quiet: bool = False,
 ) -> None:
@@ -92,11 +91,8 @@ def work(
 
     Args:
         name: Name of the study.
-        workers: Processes on this machine; left out, as many as it feeds.
+        workers: Processes on this machine (default: as many as it feeds).
         storage: The study's URL, as it was created.
-        runs: Folder of the runs.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
         quiet: Print only the recommendation.
     """
     with_optuna()
@@ -108,13 +104,12 @@ def work(
     recommend(crew.work(job, workers, tell))
 
 
-def status(name: Positional[str], /, *, storage: URL = None, runs: Path = Path("runs")) -> None:
+def status(name: Positional[str], /, *, storage: URL = None, runs: Runs = Path("runs")) -> None:
     """Say how many trials are done, running, waiting, pruned or failed.
 
     Args:
         name: Name of the study.
         storage: The study's URL, as it was created.
-        runs: Folder of the runs.
     """
     kept = find(name, storage, runs)
     from vitlab.study.results import read_results  # noqa: PLC0415 (as above)
@@ -131,13 +126,12 @@ def status(name: Positional[str], /, *, storage: URL = None, runs: Path = Path("
 STATES = ("complete", "pruned", "failed", "running", "waiting")
 
 
-def show(name: Positional[str], /, *, storage: URL = None, runs: Path = Path("runs")) -> None:
+def show(name: Positional[str], /, *, storage: URL = None, runs: Runs = Path("runs")) -> None:
     """Show every point that is trained, the most accurate first.
 
     Args:
         name: Name of the study.
         storage: The study's URL, as it was created.
-        runs: Folder of the runs.
     """
     kept = find(name, storage, runs)
     from vitlab.study.advice import figure  # noqa: PLC0415 (as above)
@@ -152,13 +146,12 @@ def show(name: Positional[str], /, *, storage: URL = None, runs: Path = Path("ru
     out.print(table, markup=False)
 
 
-def best(name: Positional[str], /, *, storage: URL = None, runs: Path = Path("runs")) -> None:
+def best(name: Positional[str], /, *, storage: URL = None, runs: Runs = Path("runs")) -> None:
     """Recommend settings in plain words, with the evidence; chosen on held-out pictures alone.
 
     Args:
         name: Name of the study.
         storage: The study's URL, as it was created.
-        runs: Folder of the runs.
     """
     advice = recommend(find(name, storage, runs))
     from vitlab.study.advice import CAVEAT, tested, unready  # noqa: PLC0415 (as above)
@@ -176,15 +169,14 @@ def report(
     *,
     page: Annotated[Path | None, tyro.conf.arg(name="out", metavar="FILE", help_behavior_hint="")] = None,
     storage: URL = None,
-    runs: Path = Path("runs"),
+    runs: Runs = Path("runs"),
 ) -> None:
     """Write one page: what each setting does, what matters, accuracy against cost, and a recommendation.
 
     Args:
         name: Name of the study.
-        page: The page to write; left out, study.html in the study's folder.
+        page: The page to write (default: study.html in the study's folder).
         storage: The study's URL, as it was created.
-        runs: Folder of the runs.
     """
     kept = find(name, storage, runs)
     from vitlab.study.page import render  # noqa: PLC0415 (as above)

@@ -13,12 +13,13 @@ from vitlab.data import NoPictures
 from vitlab.data.prepared import Card, Data, known
 from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.run import Run, claim_run, holding
+from vitlab.engine.seen import learned_by
 from vitlab.engine.storage import write_json, write_tensors
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Training
 from vitlab.given import load_data
 from vitlab.model import Shape, ViT
-from vitlab.printed import Device, Folder, RunName, announce, out, show_result
+from vitlab.printed import DataFolder, Device, Quiet, RunName, Runs, announce, out, show_result
 from vitlab.settings import find as setting
 from vitlab.settings import override
 from vitlab.transfer.fit import Road, fit
@@ -43,10 +44,10 @@ def transfer(
     *,
     road: Road = "adapt",
     name: RunName = None,
-    runs: Path = Path("runs"),
-    data: Folder = None,
+    runs: Runs = Path("runs"),
+    data: DataFolder = None,
     device: Device = "auto",
-    quiet: bool = False,
+    quiet: Quiet = False,
 ) -> None:
     """Take in other people's weights, and leave a run: timm, Hugging Face ViT / DeiT / DINOv2 / MAE, DINO, or a run.
 
@@ -57,11 +58,7 @@ def transfer(
         source: timm:NAME, timm:NAME=FILE, hf:ID, a file of weights, a folder with config.json, or a run.
         settings: The pictures and more, such as data.source=cifar10 patch=4 epochs=5 layer_decay=0.75.
         road: For pictures of another size: adapt the model to them, or resize them to what it knows.
-        name: Name of the run; left out, the model's, with a number if that is taken.
-        runs: Folder of the runs.
-        data: Folder of the data sets; left out, $VITLAB_DATA or a folder in your cache.
-        device: auto, cpu or cuda.
-        quiet: Print only the result.
+        name: Name of the run (default: the model's, with a number if that is taken).
     """
     done = bring(source, *settings, road=road, name=name, runs=runs, data=data, device=device, quiet=quiet, told=tell)
     if isinstance(done.run.experiment.data.source, NoPictures):
@@ -118,7 +115,7 @@ def bring(
         write_json(run.folder / "transfer.json", {"source": source, "road": road, "notes": notes})
         announce(quiet)(run)
 
-    with holding(fitted.tensors, title) as start:
+    with holding(fitted.tensors, title, learned_by(found.own)) as start:
         run = lab.train(
             replace(experiment, model=fitted.model), name=name, otherwise=title, start=start, runs=runs,
             prepared=prepared, device=device, quiet=quiet, begun=begun,

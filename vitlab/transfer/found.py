@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vitlab.data.prepared import Normalising
+from vitlab.engine.run import Run
 from vitlab.errors import BadInput
 from vitlab.model import Model, Shape, VisionTransformer, ViT
 from vitlab.model.attention import Softmax
@@ -49,7 +50,7 @@ class Found:
     classes: tuple[str, ...]  # names of its logits; none where it has no logits
     normalise: Normalising
     notes: list[str] = field(default_factory=list)
-    own: bool = False  # whether it is a run of ours
+    own: Run | None = None  # where it is a run of ours
 
 
 def family_of(names: Mapping[str, Tensor]) -> tuple[Family, Tensors]:

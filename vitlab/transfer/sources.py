@@ -60,7 +60,7 @@ def from_run(run: Run) -> Found:
     shape = Shape(card.channels, card.height, card.width)
     run.model()  # there are weights, and they fit
     tensors, _ = read_tensors(run.weights)
-    return Found(run.name, model, shape, tensors, classes, run.experiment.data.normalise, own=True)
+    return Found(run.name, model, shape, tensors, classes, run.experiment.data.normalise, own=run)
 
 
 def from_file(path: Path) -> Found:
