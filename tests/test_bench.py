@@ -292,7 +292,8 @@ def test_the_roofline_of_a_recipe_is_kept_and_shown(tmp_path) -> None:
     (run,) = json.loads(path.read_text())["runs"]
     bound = Bound(**run)
     assert bound.pictures_per_second == pytest.approx(50 / bound.milliseconds * 1e3, rel=1e-3)
-    assert bound.rate == pytest.approx(3 * bound.flops * bound.pictures_per_second / 1e12, rel=1e-3)
+    assert bound.step_flops == 3 * bound.flops
+    assert bound.rate == pytest.approx(bound.step_flops * bound.pictures_per_second / 1e12, rel=1e-3)
     assert 0 < bound.share < 1
     assert sum(bound.kernels.values()) > 0.2 * bound.milliseconds
     assert 0 < sum(taken for _, _, taken in bound.longest) <= 1.001 * sum(bound.kernels.values())

@@ -9,12 +9,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab import recipe
 from vitlab.engine import memory
-from vitlab.engine.cost import block_share, flops
+from vitlab.engine.cost import block_share, flops, step_flops
 from vitlab.model import Shape, ViT
 from vitlab.model.attention import Attention, Linformer, Locality, Softmax, Uniform
 from vitlab.model.blocks import Block
 from vitlab.model.heads import Mean, SequencePool
 from vitlab.model.tokens import ConvPatches
+from vitlab.objectives import Dino, Supervised
 
 WIDTH, DEPTH, CLASSES, SIDE, SQUEEZED = 32, 3, 7, 28, 5
 KINDS: list[Attention] = [Softmax(heads=4), Linformer(heads=4, k=SQUEEZED), Uniform(), Locality(heads=4)]
@@ -78,6 +79,18 @@ def test_counting_leaves_the_model_as_it_was() -> None:
         flops(network)
         assert all(module.training is training for module in network.modules())
     assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_a_step_costs_what_its_objective_does() -> None:
+    """Thrice a forward by a label; without, each view of the student thrice and of the teacher once, and the rest."""
+    network = ViT(WIDTH, DEPTH, head=Mean()).build(Shape(1, SIDE, SIDE), CLASSES)
+    pictures, labels, count = torch.rand(6, 1, SIDE, SIDE), torch.zeros(6, dtype=torch.int64), 6
+    assert step_flops(Supervised().build(network), pictures, labels) == 3 * flops(network)
+    settings = Dino(prototypes=0, head_width=24, bottleneck=8, small_views=0)
+    learner = settings.build(network)
+    view = flops(network) - 2 * WIDTH * CLASSES + 2 * (WIDTH * 24 + 24 * 24 + 24 * 8)
+    likened = 2 * 2 * 2 * count * 8  # each of two student views with all of two teacher views, for one picture
+    assert step_flops(learner, pictures, labels) == 2 * (3 + 1) * view + 3 * likened + likened // 2
 
 
 def test_peak_memory_is_that_of_the_run_and_not_of_the_process() -> None:

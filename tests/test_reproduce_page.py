@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -205,6 +206,21 @@ def test_a_row_without_its_base_has_no_difference(tmp_path) -> None:
 )
 def test_verdicts(better: str, worse: tuple[str, ...], word: str) -> None:
     assert verdict(Claim("", better, worse), table(SHALLOW, shallow())).word == word
+
+
+def test_one_rival_of_several_that_is_ahead_by_chance_refutes_nothing() -> None:
+    names, own = ("a", "b", "c", "d"), (0.50, 0.51, 0.52)
+    lead = 1.02 * difference(Sample(own), Sample(own)).margin
+    shifts = (0.0, lead, -0.1, -0.1)
+    rows = [
+        SimpleNamespace(name=name, group="", accuracy=Sample(tuple(value + shift for value in own)))
+        for name, shift in zip(names, shifts, strict=True)
+    ]
+    assert verdict(Claim("", "a", ("b",)), rows).word == "refuted"
+    several = verdict(Claim("", "a", ("b", "c", "d")), rows)
+    assert several.word == "not settled by these seeds"
+    assert several.differences["b"].sign == -1, "its own interval leaves out 0"
+    assert verdict(Claim("", "a", ("c", "d")), rows).word == "confirmed"
 
 
 def test_a_claim_is_judged_within_its_group() -> None:

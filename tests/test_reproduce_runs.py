@@ -277,7 +277,7 @@ FILES = {
     },
     "r9_carried": {
         "changes": "[]",
-        "variants": "(Variant('plain'), Variant('carried', first=('patch=7',), small_first=('seed=7',)))",
+        "variants": "(Variant('plain'), Variant('carried', first=('patch=7',), small_first=('clip=2',)))",
         "claims": "()",
         "small": "('epochs=1',)",
     },
@@ -372,25 +372,29 @@ def test_a_reproduction_leaves_a_record_a_page_and_ordinary_runs(tiny) -> None:
 
 
 def test_what_is_learned_first_is_carried_over(tiny) -> None:
-    done = tiny("r9-carried", "--small")
-    assert "3 runs to train on cpu, 1 at a time" in done.stdout
+    done = tiny("r9-carried", "--small", "--seeds", "2")
+    assert "6 runs to train on cpu, 1 at a time" in done.stdout
     plain, carried = record_of("r9-carried")["variants"]
     assert plain["config"] == carried["config"]
     assert "first" not in plain
     assert "same_as" not in carried, "the same settings, but from other weights on"
-    assert carried["first"]["settings"] == ["epochs=1", "patch=7", "seed=7"]
-    assert carried["first"]["run"]["seed"] == 7
+    assert carried["first"]["settings"] == ["epochs=1", "patch=7", "clip=2"]
+    assert [run["seed"] for run in carried["first"]["runs"]] == [0, 1]
     folder = Path("runs/r9-carried")
-    first, start = load_file(folder / "first-patch-7/weights.safetensors"), Run(folder / "carried/seed-0").start
+    first, start = load_file(folder / "first-patch-7/seed-0/weights.safetensors"), Run(folder / "carried/seed-0").start
     taken = load_file(start)
     assert torch.equal(taken["blocks.0.mlp.enter.weight"], first["blocks.0.mlp.enter.weight"])
     assert first["tokens.embed.weight"].shape[2:] == (7, 7)
     assert taken["tokens.embed.weight"].shape[2:] == (14, 14)
     assert not Run(folder / "plain/seed-0").start.exists()
     before = files_of()
-    assert table_of(tiny("r9-carried", "--small")) == table_of(done)
+    assert table_of(tiny("r9-carried", "--small", "--seeds", "2")) == table_of(done)
     assert files_of() == before
-    assert "first `epochs=1` `patch=7` `seed=7`" in Path("records/reports.md").read_text(encoding="utf-8")
+    others = load_file(folder / "first-patch-7/seed-1/weights.safetensors")
+    assert not torch.equal(first["blocks.0.mlp.enter.weight"], others["blocks.0.mlp.enter.weight"])
+    taken = load_file(Run(folder / "carried/seed-1").start)
+    assert torch.equal(taken["blocks.0.mlp.enter.weight"], others["blocks.0.mlp.enter.weight"])
+    assert "first `epochs=1` `patch=7` `clip=2`" in Path("records/reports.md").read_text(encoding="utf-8")
 
 
 def test_called_again_it_trains_nothing_and_says_the_same(tiny) -> None:

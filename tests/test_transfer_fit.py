@@ -73,16 +73,10 @@ def test_positions_are_resampled_and_extra_tokens_keep_theirs() -> None:
     torch.testing.assert_close(resized_positions(even, Grid(4, 6), Grid(9, 9))[3:], torch.full((81, 5), 2.0))
 
 
-@pytest.mark.parametrize(("given", "wanted"), [(3, 1), (1, 3), (3, 4), (4, 3), (3, 6)])
+@pytest.mark.parametrize(("given", "wanted"), [(3, 1), (1, 3), (3, 2), (3, 4), (4, 3), (3, 6), (4, 6)])
 def test_equal_channels_are_read_as_before(given: int, wanted: int) -> None:
     filters, grey = torch.randn(6, given, 4, 4), torch.randn(5, 1, 4, 4)
     before = torch.einsum("dcyx,bcyx->bd", filters, grey.expand(-1, given, -1, -1))
-    if given == 3 and wanted == 4:  # one colour has two filters: equal in sum only where all three are alike
-        filters = filters[:, :1].expand(-1, 3, -1, -1)
-        before = 3 * torch.einsum("dyx,byx->bd", filters[:, 0], grey[:, 0])
-    if given == 4 and wanted == 3:
-        filters = filters[:, :1].expand(-1, 4, -1, -1)
-        before = 4 * torch.einsum("dyx,byx->bd", filters[:, 0], grey[:, 0])
     after = torch.einsum("dcyx,bcyx->bd", of_channels(filters, wanted), grey.expand(-1, wanted, -1, -1))
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
 

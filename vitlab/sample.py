@@ -63,7 +63,7 @@ class Difference:
         return 1 if self.value > 0 else -1
 
 
-def difference(first: Sample, second: Sample) -> Difference:
+def difference(first: Sample, second: Sample, level: float = LEVEL) -> Difference:
     """Welch's x̄₁ − x̄₂ ± t(ν) · √(v₁ + v₂), v = s² / n, ν = (v₁ + v₂)² / (v₁² / (n₁ − 1) + v₂² / (n₂ − 1))."""
     value = first.mean - second.mean
     if first.deviation is None or second.deviation is None:
@@ -73,7 +73,7 @@ def difference(first: Sample, second: Sample) -> Difference:
         return Difference(value, 0.0)
     share = one / (one + two)  # ν in shares, so that tiny variances do not vanish when squared
     freedom = 1 / (share**2 / (first.count - 1) + (1 - share) ** 2 / (second.count - 1))
-    return Difference(value, student(freedom) * math.sqrt(one + two))
+    return Difference(value, student(freedom, level) * math.sqrt(one + two))
 
 
 @cache
@@ -91,9 +91,14 @@ def student(freedom: float, level: float = LEVEL) -> float:
     return high
 
 
+def of_several(count: int) -> float:
+    """The level of each of `count` intervals at which all of them hold at once (Bonferroni)."""
+    return 1 - (1 - LEVEL) / max(count, 1)
+
+
 def of_pairs(count: int) -> float:
-    """The level of each interval at which those of all pairs of so many means hold at once (Bonferroni)."""
-    return 1 - (1 - LEVEL) / max(count * (count - 1) // 2, 1)
+    """The same for the intervals of all pairs of `count` means."""
+    return of_several(count * (count - 1) // 2)
 
 
 def _inside(bound: float, freedom: float) -> float:

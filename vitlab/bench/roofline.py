@@ -12,13 +12,14 @@ from torch.profiler import ProfilerActivity, profile
 from vitlab.bench.loops import loop_in, parameters_of, step_call
 from vitlab.bench.measure import Call, take_turns, wait
 from vitlab.bench.memory import hush_profiler
-from vitlab.data.prepared import Prepared
-from vitlab.engine.cost import block_share, flops
-from vitlab.engine.loop import use_bfloat16
+from vitlab.data.prepared import Prepared, unit
+from vitlab.engine.cost import block_share, flops, step_flops
+from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.experiment import Experiment
 from vitlab.objectives import Supervised
 
 PROFILED = 5  # steps whose kernels are counted
+COUNTED = 8  # pictures by which the operations of a step are counted
 LONGEST, NAME = 16, 100  # of them are kept by name, and so many letters of a name
 REPEATS = {"cuda": 10, "cpu": 2}  # calls in a burst
 REST = "memory"  # norms, activations, sums, copies, the optimiser: bound by how fast memory is read and written
@@ -42,13 +43,14 @@ class Bound:
     fastest: float  # milliseconds of the best round
     pictures_per_second: float
     parameters: int
-    flops: int  # of one picture's forward; a step takes three times as many
+    flops: int  # of one picture's forward
     block_share: float  # of the flops, in attention and MLP blocks
     rate: float  # TFLOP/s that a step comes to
     matrix_rate: float  # TFLOP/s of one large matrix product here
     memory_rate: float  # GB/s of one large copy here, read and written
     kernels: Mapping[str, float] = field(default_factory=dict)  # milliseconds of a step by kind
     longest: Sequence[tuple[str, float, float]] = ()  # kernels: name, calls and milliseconds of a step
+    step_flops: int = 0  # of one picture's step, all views of it; records that are older have 0, and are of one view
 
     @property
     def share(self) -> float:
@@ -65,8 +67,7 @@ def measure_bound(name: str, experiment: Experiment, data: Prepared, device: tor
         for _ in range(PROFILED):  # a recorded step is recorded in the fourth
             step()
         timing = take_turns({name: step}, rounds, REPEATS[device.type], device)[name]
-        rows = kernels_of(step, device)
-    arithmetic = flops(network)
+        rows, arithmetic = kernels_of(step, device), arithmetic_of(loop)
     return Bound(
         name,
         loop.batch,
@@ -74,14 +75,22 @@ def measure_bound(name: str, experiment: Experiment, data: Prepared, device: tor
         round(timing.fastest * 1e3, 3),
         four_digits(loop.batch / timing.median),
         parameters_of(loop),
-        arithmetic,
+        flops(network),
         round(block_share(network), 4),
-        four_digits(3 * arithmetic * loop.batch / timing.median / 1e12),
+        four_digits(arithmetic * loop.batch / timing.median / 1e12),
         four_digits(matrix_rate),
         four_digits(memory_rate),
         {kind: round(sum(row[2] for row in rows if kind_of(row[0]) == kind), 3) for kind in KIND_NAMES},
         [(name[:NAME], calls, round(taken, 3)) for name, calls, taken in rows[:LONGEST]],
+        arithmetic,
     )
+
+
+def arithmetic_of(loop: Loop) -> int:
+    """Operations of one picture's step, counted on the CPU, where every product is seen."""
+    train, some = loop.data.train, torch.arange(min(COUNTED, loop.batch))
+    learner = loop.experiment.objective.build(loop.run.build())
+    return step_flops(learner, unit(train.pictures[some].cpu()), train.labels[some].cpu())
 
 
 def of_whole_pictures(experiment: Experiment) -> Experiment:

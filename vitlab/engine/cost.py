@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vitlab.chance import Chance
 from vitlab.engine.modes import in_evaluation
 from vitlab.model import Network
 from vitlab.model.blocks import BlockLayer
+from vitlab.objectives import Learner
 
 FUSED_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
@@ -20,11 +23,12 @@ class Counter(TorchDispatchMode):
     torch's own counter hooks every module of the process, so that a model at work in another thread stumbles over it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps: bool = False) -> None:
+        """`steps`: what a gradient will be taken of counts three times, since the way back takes twice as many."""
         from torch.utils.flop_counter import flop_registry  # noqa: PLC0415 (it imports Triton, where there is one)
 
         super().__init__()
-        self.formulas, self.total = flop_registry, 0
+        self.formulas, self.total, self.steps = flop_registry, 0, steps
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         words = kwargs or {}
@@ -35,10 +39,11 @@ class Counter(TorchDispatchMode):
             if found is not NotImplemented:
                 return found
         found = func(*args, **words)
+        times = 3 if self.steps and torch.is_grad_enabled() else 1
         if func._overloadpacket is FUSED_ON_CPU:
-            self.total += attention_flops(*(tensor.shape for tensor in args[:3]))
+            self.total += times * attention_flops(*(tensor.shape for tensor in args[:3]))
         elif formula is not None:
-            self.total += formula(*args, **words, out_val=found)
+            self.total += times * formula(*args, **words, out_val=found)
         return found
 
 
@@ -50,6 +55,16 @@ def flops(network: Network) -> int:
     counter = Counter()
     show_blank(network, counter)
     return counter.total
+
+
+def step_flops(learner: Learner, pictures: Tensor, labels: Tensor) -> int:
+    """Operations of a step on each of these pictures, by all views of it, and by a teacher that learns nothing."""
+    chance = Chance(pictures.device)
+    chance.start(0)
+    batch, counter = learner.batch(pictures, labels, lambda changed: changed, chance), Counter(steps=True)
+    with counter:
+        learner(*batch)
+    return counter.total // len(pictures)
 
 
 def show_blank(network: Network, counter: Counter) -> None:

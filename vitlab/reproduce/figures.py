@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vitlab.reproduce.plan import Claim, Reproduction, Variant
-from vitlab.sample import Difference, Sample, difference
+from vitlab.sample import Difference, Sample, difference, of_several
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,19 @@ class Verdict:
 
 
 def verdict(claim: Claim, rows: list[Row]) -> Verdict:
-    """Confirmed by a clear lead over every `worse`, refuted by one that is clearly ahead, else not settled."""
+    """Confirmed by a clear lead over every `worse`, refuted by one that is clearly ahead, else not settled.
+
+    One of several that is ahead by chance is no refutation: these intervals hold all at once. A lead over every one
+    needs no such allowance.
+    """
     samples = {row.name: row.accuracy for row in rows if row.group == claim.group}
     if claim.better not in samples:
         return Verdict(claim, "not run yet", {})
     found = {name: difference(samples[claim.better], samples[name]) for name in claim.worse if name in samples}
     signs = [measured.sign for measured in found.values()]
-    if -1 in signs:
+    at_once = of_several(len(claim.worse))
+    if any(difference(samples[claim.better], samples[name], at_once).sign < 0 for name in found):
         return Verdict(claim, "refuted", found)
     if len(found) < len(claim.worse):
         return Verdict(claim, "not run yet", found)
-    return Verdict(claim, "not settled by these seeds" if 0 in signs else "confirmed", found)
+    return Verdict(claim, "confirmed" if set(signs) == {1} else "not settled by these seeds", found)

@@ -47,6 +47,8 @@ written**, mistakes included, and then with **one repair at a time**, so that a 
 - A difference is given in percentage points ± its 95 % interval (Welch's t). It is **bold** where the interval leaves
   out 0. Else it is no clear difference, whatever its sign. Of twenty comparisons between equals, one looks clear by
   chance.
+- A report's claim is *confirmed* where its favourite is clearly ahead of every rival, and *refuted* where a rival is
+  clearly ahead of it, by intervals that allow for the number of rivals. Else these seeds do not settle it.
 - *training* is the accuracy on the training pictures. Below a variant's name stand the settings that differ from the
   recipe, as the command line takes them.
 """
@@ -266,7 +268,7 @@ def _glance(
 ) -> str:
     """One line an experiment: the report's figure, ours as written, ours mended, and the change that matters most."""
     lines = [
-        "| | experiment | the report | ours, as written | ours, mended or best | largest single change, points |",
+        "| | experiment | the report | ours, as written | ours, mended or best | what else differs most, points |",
         "|---|---|---:|---:|---:|---|",
     ]
     for name, plan in sorted(reproductions.items(), key=lambda pair: pair[1].report):

@@ -60,8 +60,8 @@ class Job:
     settings: list[str]
     experiment: Experiment
     runs: list[Run]
-    first: Experiment | None = None  # what is learned before, and where
-    start: Run | None = None
+    first: Experiment | None = None  # what is learned before, anew for each seed
+    starts: list[Run] = field(default_factory=list)  # and where
 
     @property
     def key(self) -> tuple[Experiment, Experiment | None]:
@@ -78,10 +78,19 @@ class Job:
         return all(finished)
 
     def tasks(self, data: Path | None, device: str) -> list[Task]:
-        before = None if self.start is None else self.start.folder
+        tasks = [
+            Task(run.folder, replace(self.experiment, seed=seed), data, device) for seed, run in enumerate(self.runs)
+        ]
+        if not self.starts:
+            return tasks
+        return [replace(task, first=start.folder) for task, start in zip(tasks, self.starts, strict=True)]
+
+    def first_tasks(self, data: Path | None, device: str) -> list[Task]:
+        """What is still to be learned before."""
         return [
-            Task(run.folder, replace(self.experiment, seed=seed), data, device, before)
-            for seed, run in enumerate(self.runs)
+            Task(start.folder, replace(self.first, seed=seed), data, device)
+            for seed, start in enumerate(self.starts)
+            if self.first is not None and not start.finished
         ]
 
 
@@ -96,6 +105,12 @@ class Entry:
     @property
     def key(self) -> tuple[Experiment, Experiment | None]:
         return self.experiment, self.first
+
+    @property
+    def seeds(self) -> int:
+        """How many were trained, each from the first step on: once what is learned before was the same for all."""
+        runs = self.facts["runs"]
+        return len(runs) if self.first is None else min(len(self.facts["first"].get("runs", [])), len(runs))
 
 
 @dataclass
@@ -140,11 +155,7 @@ class Reproducer:
         for job in jobs:
             if not self.keep_if_trained(job):
                 same.setdefault(job.key, []).append(job)
-        firsts = {
-            job.start.folder: Task(job.start.folder, job.first, self.data, where.type)
-            for job, *_ in same.values()
-            if job.first is not None and job.start is not None and not job.start.finished
-        }
+        firsts = {task.folder: task for job, *_ in same.values() for task in job.first_tasks(self.data, where.type)}
         tasks = [task for first, *_ in same.values() for task in first.tasks(self.data, where.type)]
         by_folder = {run.folder: twins for twins in same.values() for run in twins[0].runs}
 
@@ -174,14 +185,15 @@ class Reproducer:
             job = Job(name, variant, settings, override(written, settings), runs)
             if before := first_of(plan, variant, self.small):
                 job.first = override(written, before)
-                job.start = Run(self.runs / name / slug(f"first {' '.join(variant.first)}"))
+                folder = self.runs / name / slug(f"first {' '.join(variant.first)}")
+                job.starts = [Run(folder / f"seed-{seed}") for seed in range(count)]
             found.append(job)
         return found
 
     def is_kept(self, job: Job) -> bool:
         """Whether the record holds the variant with at least as many seeds."""
         old = self.entries[job.name].get((job.variant.group, job.variant.name))
-        return old is not None and old.key == job.key and len(old.facts["runs"]) >= len(job.runs)
+        return old is not None and old.key == job.key and old.seeds >= len(job.runs)
 
     def keep_if_trained(self, job: Job) -> bool:
         """Put a variant into its record from its finished runs, or from those of a variant with the same settings."""
@@ -211,17 +223,17 @@ class Reproducer:
 
     def before(self, job: Job) -> dict[str, Any]:
         """What was learned first, where something was: its settings, and its figures on its own pictures."""
-        if job.first is None or job.start is None:
+        if job.first is None:
             return {}
         settings = first_of(reproductions()[job.name], job.variant, self.small)
-        figures = {key: job.start.result[key] for key in KEPT}
-        return {"first": {"settings": settings, "config": to_json(job.first), "run": figures}}
+        figures = [{key: start.result[key] for key in KEPT} for start in job.starts]
+        return {"first": {"settings": settings, "config": to_json(job.first), "runs": figures}}
 
     def trained_before(self, job: Job) -> dict[str, Any] | None:
         """The figures of the same experiment under another name, in any record that is there."""
         for name, entries in self.entries.items():
             for old in entries.values():
-                if old.key == job.key and len(old.facts["runs"]) == len(job.runs):
+                if old.key == job.key and old.seeds == len(job.runs):
                     facts = {key: old.facts[key] for key in old.facts if key not in ("name", "group", "settings")}
                     return {"same_as": f"{name}, {old.facts['name']}"} | facts
         return None

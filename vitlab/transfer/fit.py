@@ -130,13 +130,13 @@ def for_channels(filters: Tensor, wanted: int) -> tuple[Tensor, list[str]]:
 def of_channels(filters: Tensor, wanted: int) -> Tensor:
     """(d, c, p, p) → (d, wanted, p, p): the same answer where all channels of a picture are equal.
 
-    To one channel, the sum over all, so that grey is read as three equal colours were; to several, each filter again
-    by turns, scaled by c / wanted, so that three equal colours are read as grey was.
+    By turns: more channels share the filters out among them, fewer take several each, whose sum is then theirs.
     """
     given = filters.shape[1]
-    if wanted == 1:
-        return filters.sum(dim=1, keepdim=True)
-    return filters[:, [place % given for place in range(wanted)]] * (given / wanted)
+    many = max(given, wanted)
+    shares = torch.zeros(wanted, given)
+    shares[torch.arange(many) % wanted, torch.arange(many) % given] = 1
+    return torch.einsum("dcyx, wc -> dwyx", filters, (shares / shares.sum(dim=0)).to(filters.dtype))
 
 
 def resized_filters(filters: Tensor, patch: int) -> Tensor:
