@@ -19,7 +19,8 @@ def rows(name: str, study: dict) -> list[str]:
     lines = []
     for way, each in found.items():
         gain = "" if way == "from scratch" else f"{mean(each) - scratch:+.1f}".replace("-", "−")
-        lines.append(f"| {name} | {way} | {mean(each):.1f} % ± {stdev(each):.1f} | {gain} | {len(each)} |")
+        spread = f" ± {stdev(each):.1f}" if len(set(each)) > 1 else ""
+        lines.append(f"| {name} | {way} | {mean(each):.1f} %{spread} | {gain} | {len(each)} |")
     return lines
 
 

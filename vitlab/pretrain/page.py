@@ -13,7 +13,7 @@ FEATURES = [
 FINETUNED = [
     "run", "data", "fine-tuned", "probe before", "seeds", "pretraining", "fine-tuning", "epochs", "device", "date"
 ]  # fmt: skip
-LABELS = ["run", "pretraining", "labels", *WAYS.values(), "device", "date"]
+LABELS = ["run", "pretraining", "labels", *WAYS.values(), "seeds", "device", "date"]
 
 
 def features(records: Iterable[Mapping[str, Any]], results: str) -> str:
@@ -45,5 +45,6 @@ def labels(records: Iterable[Mapping[str, Any]], results: str) -> str:
     rows = []
     for record in records:
         before = f"{record['pretraining']['train_seconds']:.0f} s"
-        rows += [[link(record, f"{results}/labels"), before, *cells, *where(record)] for cells in worth(record)]
+        seeds = str(len({run["seed"] for run in record["runs"] if "seed" in run}))
+        rows += [[link(record, f"{results}/labels"), before, *cells, seeds, *where(record)] for cells in worth(record)]
     return table(LABELS, rows, left=1, words=2)
