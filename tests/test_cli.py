@@ -98,7 +98,7 @@ def test_a_run_from_the_first_command_to_the_last(program, vitlab, tmp_path):
     assert "epoch 3/3" in trained.stdout
     assert "95 % interval" in trained.stdout
     assert {path.name for path in (tmp_path / "runs/digits").iterdir()} == {
-        "experiment.json", "data.json", "environment.json", "metrics.jsonl", "weights.safetensors",
+        "experiment.json", "data.json", "environment.json", "metrics.jsonl", "seen.safetensors", "weights.safetensors",
         "predictions.safetensors", "result.json", "report.html", "lock",
     }  # fmt: skip
     stated = json.loads((tmp_path / "runs/digits/result.json").read_text())["test_accuracy"]
