@@ -20,6 +20,7 @@ from vitlab.data.words import natural
 from vitlab.errors import BadInput
 
 NOWHERE = Path("nowhere")
+SPLIT = ("train/a", "test/a", "train/b", "test/b")  # copies of one picture are held out together, so none would be
 
 
 def picture(
@@ -101,9 +102,9 @@ def test_train_without_test_is_held_out_and_a_class_may_be_called_train(tmp_path
 
 def test_sizes_that_differ_are_scaled_to_the_median_and_cropped(tmp_path: Path) -> None:
     picture(tmp_path / "a" / "1.png", size=(30, 20))
-    picture(tmp_path / "a" / "2.png", size=(26, 26))
+    picture(tmp_path / "a" / "2.png", 90, size=(26, 26))
     picture(tmp_path / "b" / "3.png", size=(500, 10))
-    picture(tmp_path / "b" / "4.png", size=(26, 22))
+    picture(tmp_path / "b" / "4.png", 90, size=(26, 22))
     loaded = Folder(str(tmp_path), test=0.5).load(NOWHERE)
     assert loaded.train.pictures.shape[1:] == (
         1,
@@ -167,8 +168,8 @@ def test_a_turned_photograph_is_set_upright(tmp_path: Path) -> None:
     pixels[:, :8] = 255  # the left half is white; turned by a quarter to the right it is the upper half
     exif = Image.Exif()
     exif[0x0112] = 6
-    for number, name in enumerate("aabb"):
-        (tmp_path / name).mkdir(exist_ok=True)
+    for number, name in enumerate(SPLIT):
+        (tmp_path / name).mkdir(parents=True)
         Image.fromarray(pixels).save(tmp_path / name / f"{number}.png", exif=exif)
     loaded = Folder(str(tmp_path)).load(NOWHERE)
     assert loaded.train.pictures.shape[1:] == (3, 16, 8)
@@ -177,8 +178,8 @@ def test_a_turned_photograph_is_set_upright(tmp_path: Path) -> None:
 
 
 def test_grey_palettes_count_as_grey_and_transparency_is_noted(tmp_path: Path) -> None:
-    for number, name in enumerate("aabb"):
-        (tmp_path / name).mkdir(exist_ok=True)
+    for number, name in enumerate(SPLIT):
+        (tmp_path / name).mkdir(parents=True)
         palette = Image.new("P", (8, 8), 1)
         palette.putpalette([0, 0, 0, 77, 77, 77])
         palette.save(tmp_path / name / f"{number}.gif", transparency=1)

@@ -1,6 +1,7 @@
 """Splits, subsets, statistics and the embedded sample."""
 
 import hashlib
+from collections import Counter
 from pathlib import Path
 from typing import get_args
 
@@ -53,6 +54,24 @@ def test_hold_out_depends_on_the_seed_and_is_frozen() -> None:
     part = numbered([number % 3 for number in range(30)])
     assert numbers(hold_out(part, 0.3, 1)[1]) != numbers(hold_out(part, 0.3, 2)[1])
     assert numbers(hold_out(part, 0.3, 0)[1]) == [4, 6, 8, 10, 11, 12, 16, 24, 26]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 7)), min_size=1, max_size=60), st.floats(0.05, 0.9))
+def test_hold_out_keeps_copies_of_a_picture_on_one_side(drawn: list[tuple[int, int]], fraction: float) -> None:
+    pictures = torch.tensor([8 * label + which for label, which in drawn], dtype=torch.uint8).view(-1, 1, 1, 1)
+    part = Part(pictures, torch.tensor([label for label, _ in drawn]))
+    rest, held = hold_out(part, fraction)
+    sides = [Counter(side.pictures.flatten().tolist()) for side in (rest, held)]
+    assert sum(sides, Counter()) == Counter(pictures.flatten().tolist())
+    assert not sides[0].keys() & sides[1].keys()
+    for label in part.labels.unique():
+        own = [Counter({which: n for which, n in side.items() if which // 8 == label}) for side in sides]
+        assert own[0]
+        if len(own[0] + own[1]) > 1:  # no other share in whole pictures is nearer
+            assert own[1]
+            most = max((own[0] + own[1]).values())
+            assert abs(own[1].total() - fraction * (own[0] + own[1]).total()) <= most + 1
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])

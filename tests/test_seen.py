@@ -1,6 +1,7 @@
 """What a run has learned never tests a run that starts from it, nor is held out for its choices."""
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,9 @@ from PIL import Image
 
 import vitlab
 from vitlab import BadInput
-from vitlab.data import Cifar10
-from vitlab.data.prepared import digests
-from vitlab.data.rows import Rows, Stored
+from vitlab.data import Cifar10, Folder
+from vitlab.data.prepared import Data, prepare
+from vitlab.data.rows import Rows, Stored, digests
 from vitlab.engine.seen import learned_by
 from vitlab.transfer.command import bring
 
@@ -106,3 +107,18 @@ def test_shipped_models_know_what_they_have_learned(tmp_path: Path, monkeypatch:
     assert len(learned_by(vitlab.open_run("cifar10"))) == Cifar10.published.counts[0]
     with pytest.raises(BadInput, match="mnist has learned 999 of the 999 pictures that are to be held out"):
         vitlab.finetune("mnist", "data.source=digits", "validation=0.1", device="cpu", quiet=True)
+
+
+def test_a_test_part_of_copies_is_told_and_a_drawn_one_has_none(tmp_path: Path, own: Path) -> None:
+    for picture in list(own.glob("*/*.png")):
+        shutil.copy(picture, picture.with_stem(f"copy of {picture.stem}"))
+    drawn = prepare(Data(Folder(str(own)), validation=0.2), tmp_path)
+    known = digests(drawn.train.pictures)
+    assert len(drawn.test) == 24 and len(drawn.validation) > 12
+    assert not any(torch.isin(digests(part.pictures), known).any() for part in (drawn.test, drawn.validation))
+    noise(tmp_path / "split" / "train", 6)
+    noise(tmp_path / "split" / "test", 2, seed=1)
+    shutil.copy(tmp_path / "split" / "train" / "one" / "0.png", tmp_path / "split" / "test" / "one" / "9.png")
+    given = prepare(Data(Folder(str(tmp_path / "split")), validation=0.0), tmp_path)
+    told = "1 of the 5 test pictures are copies of training pictures, so the test accuracy will be too high"
+    assert told in given.card.notes

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitlab.data.rows import Pictures, Rows
+from vitlab.data.rows import Pictures, Rows, digests
 from vitlab.errors import BadInput, choose, shorten
 
 MOST = 2**26  # numbers of one picture
@@ -71,16 +71,27 @@ def only(data: DataSet, classes: Sequence[str]) -> DataSet:
 
 
 def hold_out(part: Part, fraction: float, seed: int = 0) -> tuple[Part, Part]:
-    """Split into (rest, held out): the same share of every class, at least one picture of each class in the rest."""
+    """Split into (rest, held out): the same share of every class, at least one picture of each class in the rest.
+
+    Copies of a picture stay together: one that is held out has none in the rest of its class.
+    """
     if not 0 <= fraction < 1:
         raise BadInput(f"a held-out share of {fraction:g} was asked for: it must be at least 0 and below 1")
     labels = part.labels.cpu().numpy()
     held = np.zeros(len(labels), dtype=bool)
     if fraction > 0:
+        copies = digests(part.pictures).numpy()
         for members in _shuffled_classes(labels, seed):
-            wanted = max(1, round(fraction * len(members)))
-            held[members[: min(wanted, len(members) - 1)]] = True
+            held[_first(members, copies[members], max(1, round(fraction * len(members))))] = True
     return part.pick(torch.from_numpy(np.flatnonzero(~held))), part.pick(torch.from_numpy(np.flatnonzero(held)))
+
+
+def _first(members: np.ndarray, copies: np.ndarray, wanted: int) -> np.ndarray:
+    """The first members, as near to `wanted` as can be: not all of them, and of alike `copies` all or none."""
+    _, first, which = np.unique(copies, return_index=True, return_inverse=True)
+    order = np.argsort(first[which], kind="stable")
+    ends = (np.flatnonzero(np.diff(first[which][order])) + 1).tolist()  # where the copies of one picture end
+    return members[order[: min(ends, key=lambda end: abs(end - wanted), default=0)]]
 
 
 def split_test(part: Part, fraction: float, classes: Sequence[str]) -> tuple[Part, Part, list[str]]:
@@ -89,7 +100,9 @@ def split_test(part: Part, fraction: float, classes: Sequence[str]) -> tuple[Par
         raise BadInput(f"a test share of {fraction:g} was asked for: it must lie between 0 and 1")
     train, test = hold_out(part, fraction)
     if not len(test):
-        raise BadInput("no class has two pictures, so none can be held out for testing: add pictures or a test part")
+        raise BadInput(
+            "no class has two pictures that differ, so none can be held out for testing: add pictures or a test part"
+        )
     notes = [f"{len(test)} of {len(part)} pictures held out for testing, {fraction:.0%} of each class"]
     tested = set(test.labels.tolist())
     single = [name for label, name in enumerate(classes) if label not in tested]

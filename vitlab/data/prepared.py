@@ -1,16 +1,15 @@
 """A data set made ready for a run: split, limited, described by a card, and moved to the training device."""
 
 import hashlib
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from torch import Tensor, device, int64, tensor
+from torch import Tensor, device, isin, tensor
 
 from vitlab.data import Sample, Source
 from vitlab.data.dataset import DataSet, Part, check_sides, hold_out, only, statistics, take
-from vitlab.data.rows import Pictures, Rows
+from vitlab.data.rows import Rows, digests
 from vitlab.errors import BadInput
 
 Normalising = Literal["statistics", "half", "imagenet"]
@@ -94,8 +93,15 @@ def describe(loaded: DataSet, train: Part, validation: Part, normalise: Normalis
     mean, deviation = statistics(train) if normalise == "statistics" else known(normalise, channels)
     return Card(
         loaded.name, channels, height, width, loaded.classes, mean, deviation,
-        len(train), len(validation), len(loaded.test), fingerprint(train), loaded.notes,
+        len(train), len(validation), len(loaded.test), fingerprint(train), (*loaded.notes, *copied(train, loaded.test)),
     )  # fmt: skip
+
+
+def copied(train: Part, test: Part) -> list[str]:
+    """A word of warning where pictures are tested that are learned as well."""
+    known = int(isin(digests(test.pictures), digests(train.pictures)).sum())
+    whole = f"{known:,} of the {len(test):,} test pictures are copies of training pictures"
+    return [f"{whole}, so the test accuracy will be too high"] if known else []
 
 
 def known(normalise: Normalising, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -116,17 +122,6 @@ def fingerprint(part: Part) -> str:
         digest.update(some.contiguous().numpy().data)
     digest.update(part.labels.numpy().data)
     return digest.hexdigest()
-
-
-def digests(pictures: Pictures) -> Tensor:
-    """The first eight bytes of each picture's SHA-256, int64 (n,): pictures of the same pixels have the same."""
-    if isinstance(pictures, Rows):
-        return pictures.digests()[:, :8].contiguous().view(int64).flatten()
-    whole = pictures.cpu().contiguous().flatten(1).numpy()
-    return tensor(
-        [int.from_bytes(hashlib.sha256(row.data).digest()[:8], sys.byteorder, signed=True) for row in whole],
-        dtype=int64,
-    )
 
 
 def move(part: Part, to: device) -> Part:

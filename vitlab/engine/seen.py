@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from vitlab.data.prepared import Prepared, digests
+from vitlab.data.prepared import Prepared
+from vitlab.data.rows import digests
 from vitlab.engine.run import Run
 from vitlab.engine.storage import read_tensors
 from vitlab.errors import BadInput
