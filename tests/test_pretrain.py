@@ -121,7 +121,9 @@ def test_labels_are_counted_out_and_every_way_is_tried(vitlab, pretrained, tmp_p
     assert from_json(package.Experiment, record["pretraining"]["config"], "record") == pretrained.experiment
     assert (record["config"]["objective"]["kind"], record["config"]["training"]["epochs"]) == ("supervised", 1)
     runs = {row["way"] + str(row["labels"]): row for row in record["runs"]}
-    assert (runs["finetuned26"]["epochs"], runs["finetuned128"]["epochs"]) == (5, 1)
+    batch = pretrained.experiment.training.batch
+    steps = {labels: runs[f"finetuned{labels}"]["epochs"] * (labels // min(batch, labels)) for labels in (26, 128)}
+    assert steps == {26: 128 // batch, 128: 128 // batch}
     assert runs["probe128"]["test_accuracy"] == pytest.approx(pretrained.result["test_accuracy"], abs=0.003)
     for labels in (26, 128):
         tuned, longer = runs[f"finetuned{labels}"], runs[f"scratch-long{labels}"]
@@ -130,7 +132,7 @@ def test_labels_are_counted_out_and_every_way_is_tried(vitlab, pretrained, tmp_p
         assert longer["epochs"] == round(plain["epochs"] * seconds / plain["train_seconds"])
         experiment = package.open_run(tmp_path / f"study/finetuned-{labels}-0").experiment
         assert (experiment.data.limit, experiment.seed) == (labels, 0)
-        times, base = {26: 5, 128: 1}[labels], pretrained.experiment.training
+        times, base = runs[f"finetuned{labels}"]["epochs"], pretrained.experiment.training
         assert experiment.training.measure == times * base.measure
         assert experiment.training.schedule.warmup == times * base.schedule.warmup
     assert "from scratch, in the same time" in " ".join(done.stdout.split())

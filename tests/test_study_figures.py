@@ -8,7 +8,7 @@ import pytest
 from studies import tiny
 
 from vitlab.study.advice import advise
-from vitlab.study.effects import decompose, effects, shares
+from vitlab.study.effects import decompose, effects, shares, uneven
 from vitlab.study.plan import Plan
 from vitlab.study.results import Point, Ran, Results, front, log_odds
 from vitlab.study.space import Choices
@@ -123,6 +123,21 @@ def test_points_that_are_alike_are_seldom_told_apart():
         )
     assert wrong <= 18  # 10 are expected at most; more than 18 have a chance of 1 in 200
     assert by_pair > 100
+
+
+def test_a_value_is_not_flattered_by_where_it_failed():
+    """At width 16 the high rate diverges, at width 64 it is worse: that its one mean is higher is the width's doing."""
+    whole = grid(np.array([[[0.80], [0.10]], [[0.95], [0.93]]]), width=("16", "64"), rate=("1e-3", "1e-1"))
+    rate = whole.plan.space[1]
+    assert [each.mean for each in effects(whole, rate)] == pytest.approx([0.875, 0.515])
+    assert uneven(whole, rate) == ""
+    points = (whole.points[0], *whole.points[2:])
+    failed = replace(whole, points=points, failed=((whole.points[1].name, "the loss is no longer a number"),))
+    assert [each.mean for each in effects(failed, rate)] == pytest.approx([0.95, 0.93])
+    assert "Of 3 points these are the 2" in uneven(failed, rate)
+    unlike = replace(whole, points=(whole.points[0], whole.points[3]))
+    assert [each.mean for each in effects(unlike, rate)] == pytest.approx([0.80, 0.93])
+    assert "differ between these" in uneven(unlike, rate)
 
 
 def test_settings_of_which_a_seed_failed_are_not_recommended():

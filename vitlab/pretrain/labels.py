@@ -28,7 +28,6 @@ from vitlab.reproduce import charts
 from vitlab.sample import Sample
 from vitlab.settings import override, to_json
 
-MORE = 100  # the most times as many epochs that a small share of the labels is given, for as many steps
 WAYS = {
     "probe": "linear probe",
     "finetuned": "fine-tuned",
@@ -81,7 +80,7 @@ class Study:
         make_folder(self.folder)
         for share in self.shares:
             labels = max(round(share * len(self.whole.train)), len(self.whole.card.classes))
-            for row in chain([self.probed(labels)], self.trained(share, labels)):
+            for row in chain([self.probed(labels)], self.trained(labels)):
                 rows.append({"share": share, "labels": labels} | row)
                 tell(f"{share:.0%} of the labels, {WAYS[row['way']]}: {row['test_accuracy']:.2%}")
                 write_json(self.path, self.record(rows))
@@ -112,13 +111,15 @@ class Study:
         found = Evaluation((features(data.test.pictures) @ weight.mT + bias).cpu(), data.test.labels)
         return {"way": "probe", "test_accuracy": found.accuracy}
 
-    def trained(self, share: float, labels: int) -> Iterator[dict[str, Any]]:
+    def trained(self, labels: int) -> Iterator[dict[str, Any]]:
         """Fine-tuned, from scratch, and from scratch for as long as pretraining and fine-tuning took.
 
-        Fewer labels make shorter epochs: there are as many more of them, to warm up in, and between two looks at the
-        pictures held out, whose time would else count as training.
+        Fewer labels make shorter epochs: there are more of them, for as many steps, to warm up in, and between two
+        looks at the pictures held out, whose time would else count as training.
         """
-        times, training = min(1 / share, MORE), self.base.training
+        training = self.base.training
+        whole, own = (count // min(training.batch, count) for count in (len(self.whole.train), labels))
+        times = whole / own
         epochs, measure = (max(round(number * times), 1) for number in (training.epochs, training.measure))
         paced = [f"epochs={epochs}", f"measure={measure}", f"warmup={training.schedule.warmup * times!r}"]
         for seed in range(self.seeds):

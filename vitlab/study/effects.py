@@ -38,13 +38,33 @@ class Share:
 
 def effects(results: Results, dimension: Choices) -> list[Effect]:
     """Of each value that was trained."""
-    found = []
+    points, found = comparable(results, dimension) or results.trusted, []
     for value in dimension.values:
-        points = [point for point in results.points if point.settings[dimension.name] == value]
-        runs = [run.accuracy for point in points for run in point.runs]
+        own = [point for point in points if point.settings[dimension.name] == value]
+        runs = [run.accuracy for point in own for run in point.runs]
         if runs:
-            found.append(Effect(value, fmean(runs), results.margin(*points), len(runs)))
+            found.append(Effect(value, fmean(runs), results.margin(*own), len(runs)))
     return found
+
+
+def comparable(results: Results, dimension: Choices) -> tuple[Point, ...]:
+    """The trusted points whose other settings were trained with every value; a mean over others would flatter some."""
+    alike: dict[tuple[str, ...], list[Point]] = {}
+    for point in results.trusted:
+        others = tuple(value for name, value in point.settings.items() if name != dimension.name)
+        alike.setdefault(others, []).append(point)
+    values = {point.settings[dimension.name] for point in results.trusted}
+    return tuple(point for points in alike.values() if len(points) == len(values) for point in points)
+
+
+def uneven(results: Results, dimension: Choices) -> str:
+    """What to know of these means where not all points are in them; nothing, where all are."""
+    compared, every = len(comparable(results, dimension)), len(results.points)
+    if not compared:
+        return " The other settings differ between these, which is part of it."
+    if compared < every:
+        return f" Of {every} points these are the {compared} whose other settings were trained with each value, and well."
+    return ""
 
 
 def pair(points: Sequence[Point], first: Choices, second: Choices) -> list[list[float | None]]:

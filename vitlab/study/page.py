@@ -16,7 +16,7 @@ from vitlab.report.comparison_cost import duration
 from vitlab.report.template import fill, script
 from vitlab.study import advice as advising
 from vitlab.study.charts import Accuracies, Dot, accuracies, cloud, effect
-from vitlab.study.effects import LEAST, Share, effects, importance, pair, shares
+from vitlab.study.effects import LEAST, Share, effects, importance, pair, shares, uneven
 from vitlab.study.plan import Plan
 from vitlab.study.results import Point, Results, pareto, read_results
 from vitlab.study.space import Choices, Dimension, as_number, short
@@ -66,7 +66,7 @@ def render(kept: Kept, folder: Path, commands: Sequence[tuple[str, str]]) -> str
         facts=facts(kept.plan, found),
         effects=[effect_of(found, dimension, advice.chosen) for dimension in kept.plan.space],
         importance=weights(kept, found),
-        heats=[heat(found.points, *each) for each in pairs[:PAIRS]],
+        heats=[heat(found.trusted, *each) for each in pairs[:PAIRS]],
         left_out=max(len(pairs) - PAIRS, 0),
         costs=costs(found, advice.chosen),
         curves=learning(found, advice),
@@ -130,7 +130,8 @@ def effect_of(found: Results, dimension: Dimension, chosen: Point) -> Figure:
         f"From {words.percent(low.mean)} at {short(low.value)} to {words.percent(high.mean)} at {short(high.value)}"
     )
     numbers = all(as_number(each.value) is not None for each in means)
-    return Figure(effect(dimension.name, labels, dots, accuracies(dots), numbers and len(means) > 1), sentence + ".")
+    sentence += "." + uneven(found, dimension)
+    return Figure(effect(dimension.name, labels, dots, accuracies(dots), numbers and len(means) > 1), sentence)
 
 
 def spread(mean: float, margin: float | None) -> str:
