@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from kinds import refusal
+from loops import loop_of, small
 from test_augment import EVERYTHING
 from torch import Tensor
 
@@ -22,6 +23,7 @@ import vitlab
 import vitlab.cli
 from vitlab.chance import Chance, Share
 from vitlab.data.augment import Augment
+from vitlab.engine.loop import Loop
 from vitlab.engine.run import describe_environment
 from vitlab.engine.storage import read_tensors
 from vitlab.engine.team import Team
@@ -77,6 +79,14 @@ def test_after_a_restart_the_same_call_goes_on_with_the_run_of_the_same_experime
 def test_a_batch_too_small_to_be_shared_is_refused() -> None:
     with pytest.raises(BadInput, match="a batch of 7 is too small for 4 processes: make it 8 or more"):
         Team(0, 4).share(7, HERE)
+
+
+def test_a_model_that_mixes_a_whole_batch_is_refused_to_two(tmp_path: Path) -> None:
+    """Each process has a part of it, so that attention would see other pictures than in one."""
+    loop = loop_of(small("across=batch", "head=mean"), tmp_path / "run")
+    assert "across=batch mixes the pictures of a whole batch: train it in one process" in refusal(
+        lambda: Loop(loop.run, loop.experiment, loop.data, HERE, loop.progress, team=Team(1, 2))
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 7, 100])

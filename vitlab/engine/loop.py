@@ -76,6 +76,8 @@ class Loop:
         experiment.training.tuning.prepare(learner)
         learner = learner.to(device)
         if share is not None:
+            if isinstance(learner.network, VisionTransformer) and learner.network.across == "batch":
+                raise BadInput("across=batch mixes the pictures of a whole batch: train it in one process")
             self.chance = Chance(device, share)
             learner.mean_over_team = lambda mean: team.sum(mean * (self.seen / self.batch))
             learner.gather_over_team = lambda rows: (team.sum(share.laid(rows)), share.places)

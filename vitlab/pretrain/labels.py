@@ -155,6 +155,8 @@ def table(record: Mapping[str, Any]) -> Table:
     shown = plain_table("labels", *WAYS.values())
     for cells in worth(record):
         shown.add_row(*cells)
+    if any(row.get("seed") for row in record["runs"]):
+        shown.caption = "± is the standard deviation over seeds"
     return shown
 
 
