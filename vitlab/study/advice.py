@@ -152,5 +152,7 @@ def tested(point: Point) -> str:
     found = [run.test_accuracy for run in point.runs if run.test_accuracy is not None]
     if not found:
         return ""
-    spread, seeds = (f" ± {100 * stdev(found):.2f}", f" (± the standard deviation over {len(found)} seeds)") if len(found) > 1 else ("", "")
-    return f"test accuracy of the chosen, read after the choice: {100 * fmean(found):.2f}{spread} %{seeds}"
+    told = f"test accuracy of the chosen, read after the choice: {100 * fmean(found):.2f}"
+    if len(found) == 1:
+        return f"{told} %"
+    return f"{told} ± {100 * stdev(found):.2f} % (± the standard deviation over {len(found)} seeds)"

@@ -63,7 +63,7 @@ def uneven(results: Results, dimension: Choices) -> str:
     if not compared:
         return " The other settings differ between these, which is part of it."
     if compared < every:
-        return f" Of {every} points these are the {compared} whose other settings were trained with each value, and well."
+        return f" Of {every} points these are the {compared} whose other settings all values were soundly trained with."
     return ""
 
 
