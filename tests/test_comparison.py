@@ -521,6 +521,8 @@ def test_the_command_writes_one_page_beside_the_runs_and_says_the_gist(say: Any,
     assert "uniform is right on" in lines[3]
     assert lines[3] in said
     assert page.texts["code"][0] == "vitlab report runs/plain runs/uniform runs/bare"
+    again = say("report", "runs/plain", "runs/uniform", "runs/bare", "runs/comparison.html")  # as runs/* names them now
+    assert again[:2] == (0, lines)
     assert "bare held nothing out" in said
     _, lines, _ = say("report", "runs/uniform", "runs/plain", "--out", "other.html")
     assert (tmp_path / "other.html").exists()

@@ -75,7 +75,14 @@ def test_a_split_is_taken_as_it_is(tmp_path: Path, test: str) -> None:
     loaded = Folder(str(tmp_path)).load(NOWHERE)
     assert (len(loaded.train), len(loaded.test)) == (8, 2)
     assert loaded.test.labels.tolist() == [1, 1]
-    assert loaded.notes == ()
+    assert loaded.notes == (() if test == "test" else (f"{test}/ is the test part, as there is no test/",))
+
+
+def test_pictures_beside_the_class_folders_are_noted(tmp_path: Path) -> None:
+    picture(classes(tmp_path) / "stray.png")
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert len(loaded.train) + len(loaded.test) == 10
+    assert "pictures beside the class folders left out" in loaded.notes
 
 
 def test_a_folder_that_holds_nothing_but_the_folder_of_classes_is_entered(tmp_path: Path) -> None:

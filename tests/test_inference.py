@@ -141,6 +141,27 @@ def test_no_temperature_is_fitted_on_pictures_that_were_learned(vitlab, trained,
         calibrate(tmp_path / "run")
 
 
+def test_pictures_that_are_all_told_right_fit_no_temperature() -> None:
+    """The likeliest temperature is 0 then, by which a picture of noise would be sure to be something."""
+    logits, labels = torch.eye(10) * 3, torch.arange(10)
+    with pytest.raises(BadInput, match="all of the 10 pictures that were held out are told right, so they fit no temp"):
+        fit(logits, labels)
+    with pytest.raises(BadInput, match="too few of the 10"):
+        fit(logits, labels.flip(0))
+    assert fit(logits, torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 8, 8])) > 0.1
+
+
+def test_one_picture_is_a_picture_and_what_is_none_is_refused(trained: Path, folder: Path) -> None:
+    assert package.predict(trained, str(folder / "b.png")) == package.predict(trained, [folder / "b.png"])
+    one = package.load_pictures(trained, folder / "b.png")
+    assert torch.equal(one, package.load_pictures(trained, [str(folder / "b.png")]))
+    for call in (package.predict, package.load_pictures, package.look):
+        with pytest.raises(BadInput, match="named by their files here, and one was given as a ndarray"):
+            call(trained, [np.zeros((28, 28))])
+    with pytest.raises(BadInput, match="no picture given"):
+        package.load_pictures(trained, [])
+
+
 @pytest.mark.parametrize("content", ["[]", '{"temperature": 1, "validation": [], "test": null}', '{"temperature": 2}'])
 def test_a_damaged_calibration_is_refused_where_a_card_would_show_it(tmp_path: Path, content: str) -> None:
     assert kept(Run(tmp_path)) is None

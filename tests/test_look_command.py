@@ -193,7 +193,7 @@ def test_a_tensor_of_another_size_is_resized_and_that_is_said() -> None:
     ("pictures", "words"),
     [
         (torch.zeros(1, 1, 8, 16), "pictures of 3×8×16, or many of them, and was given 1×1×8×16"),
-        (torch.zeros(8, 16), "was given 1×8×16"),
+        (torch.zeros(8, 16), "was given 8×16"),
         (torch.zeros(0, 3, 8, 16), "was given 0×3×8×16"),
         (torch.zeros(1, 3, 8, 16, dtype=torch.uint8), "normalised floats"),
         (torch.full((1, 3, 8, 16), torch.nan), "no numbers"),

@@ -99,7 +99,7 @@ def getattr_path(experiment: Experiment, name: str) -> Any:
         ("--width", ["--width", "name=value"]),
         ("widht=3", ["no setting called 'widht'", "did you mean 'width'?"]),
         ("model.widht=3", ["model.widht", "did you mean 'model.width'?"]),
-        ("zzz=3", ["no setting called 'zzz'", "choose from", "width", "epochs"]),
+        ("zzz=3", ["no setting called 'zzz': 'vitlab settings' lists them"]),
         ("=3", ["no setting called ''"]),
         (".width=3", ["no setting called '.width'"]),
         ("block=plain", ["no setting called 'block'"]),
@@ -128,6 +128,10 @@ def getattr_path(experiment: Experiment, name: str) -> Any:
 def test_a_wrong_override_is_refused_in_one_line(assignment: str, words: list[str]) -> None:
     text = refusal(override, Experiment(), [assignment])
     assert all(word in text for word in words), text
+
+
+def test_settings_in_a_list_are_refused() -> None:
+    assert "settings are text such as 'epochs=5', each by itself" in refusal(override, Experiment(), [["epochs=5"]])
 
 
 def test_a_wrong_part_of_a_list_is_refused() -> None:

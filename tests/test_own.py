@@ -1,6 +1,7 @@
 """An experiment is chosen for the user's own pictures: it fits them, and says why."""
 
 import csv
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -129,16 +130,24 @@ def test_a_trained_model_learns_them_at_its_own_size_and_slower(trained, picture
     said = " ".join(capsys.readouterr().out.split())
     assert "limit=0 what was chosen of the others says nothing of these" in said
     assert "data.source.size=28x28 as it has learned pictures" in said
-    assert "epochs=40 batch=12 measure=2" in said
+    assert "epochs=2 batch=12 measure=1" in said
+    assert "validation=0.1" not in said, "none is to spare"
     start = vitlab.open_run(trained).experiment
     ours = vitlab.open_run(next(Path("runs").iterdir())).experiment
     assert (ours.data.source.size, ours.training.epochs, ours.training.batch) == ("28x28", 2, 12)
     assert ours.training.optimiser.learning_rate == pytest.approx(start.training.optimiser.learning_rate / 4)
     assert ours.objective == start.objective
     whole = override(start, ["validation=0"])
-    assert own.tuning(whole, vitlab.open_run(trained).card, ["data.source=folder:shades"])[1].settings == (
-        "validation=0.1",
-    )
+
+    def chosen() -> list[str]:
+        found = own.tuning(whole, vitlab.open_run(trained).card, ["data.source=folder:shades"])
+        return [word for choice in found for word in choice.settings if word.startswith("validation")]
+
+    assert chosen() == ["validation=0"]
+    for picture in list(pictures.glob("*/*.png")):
+        for number in range(9):
+            shutil.copy(picture, picture.with_stem(f"{picture.stem}-{number}"))
+    assert chosen() == ["validation=0.1"]
     assert own.tuning(start, vitlab.open_run(trained).card, ["epochs=1"]) == [], "of its own pictures nothing is chosen"
 
 
@@ -211,7 +220,8 @@ def test_the_tour_of_ones_own_pictures(tmp_path, monkeypatch, capsys):
         for folder, count in (("pictures", 100), ("more", 2)):
             (tmp_path / folder / shape).mkdir(parents=True)
             for number in range(count):
-                draw(shape, random).save(tmp_path / folder / shape / f"{number}.png")
+                slip = folder == "pictures" and number % 12 == 0  # labels have mistakes, and too easy a set fits no T
+                draw("round" if slip else shape, random).save(tmp_path / folder / shape / f"{number}.png")
     monkeypatch.chdir(tmp_path)
     said = {}
     for command in commands_of("docs/own-pictures.md"):

@@ -40,6 +40,7 @@ from vitlab.printed import (
     Quiet,
     RunName,
     Runs,
+    Words,
     announce,
     out,
     show_accuracy,
@@ -62,7 +63,7 @@ PIPED = 400  # columns of a table that no terminal shows
 
 def train(
     recipe: Positional[str],
-    settings: Positional[tuple[str, ...]] = (),
+    settings: Words = (),
     /,
     *,
     name: RunName = None,
@@ -126,7 +127,7 @@ def evaluate(run: Positional[Path], /, data: DataFolder = None, device: Device =
 
 def look(
     run: Positional[Path],
-    pictures: Positional[tuple[str, ...]] = (),
+    pictures: Words = (),
     /,
     *,
     layer: Count = None,
@@ -176,6 +177,8 @@ def report(
         runs: The run's folder, or those of 2 to 8 runs; the first is the one the others are compared with.
         page: The page to write (default: report.html in the run, or comparison.html in the folder of the runs).
     """
+    if len(runs) > 1:  # runs/* names the comparison that was written there, too
+        runs = tuple(run for run in runs if not (run.suffix == ".html" and run.is_file()))
     written = lab.report(runs, out=page, data=data, device=device)
     opened = [open_run(run) for run in runs]
     if len(opened) > 1:
@@ -190,7 +193,7 @@ def report(
 
 def data(
     action: Positional[Literal["list", "get", "check"]],
-    names: Positional[tuple[str, ...]] = (),
+    names: Words = (),
     /,
     data: DataFolder = None,
 ) -> None:
@@ -216,7 +219,7 @@ def data(
         out.print(data_sets.check(name, folder), markup=False)
 
 
-def settings(recipe: Positional[str] = "digits", settings: Positional[tuple[str, ...]] = (), /) -> None:
+def settings(recipe: Positional[str] = "digits", settings: Words = (), /) -> None:
     """Show every setting of a recipe: its value, what it may be, and what it means.
 
     Args:
@@ -231,7 +234,7 @@ def settings(recipe: Positional[str] = "digits", settings: Positional[tuple[str,
 
 
 def reproduce(
-    names: Positional[tuple[str, ...]] = (),
+    names: Words = (),
     /,
     *,
     list: bool = False,

@@ -24,15 +24,17 @@ class BadInput(ValueError):
     """The user's input cannot be used; the message says what was given, what is allowed, and is printed alone."""
 
 
-def choose(given: str, allowed: Iterable[str], what: str) -> str:
-    """Return `given` if it is allowed, or refuse it with the choices and the nearest match."""
+def choose(given: str, allowed: Iterable[str], what: str, listing: str = "") -> str:
+    """Return `given` if it is allowed, or refuse it with the nearest match and the choices, or who lists these."""
     choices = sorted(allowed)
     if given in choices:
         return given
     near = [choice for choice in choices if choice.startswith(f"{given}-")]
     near = near or get_close_matches(ELSEWHERE.get(given, given), choices, n=1, cutoff=0.6)
     hint = f"; did you mean {' or '.join(repr(choice) for choice in near)}?" if near else ""
-    listed = f": choose from {', '.join(choices)}" if len(choices) <= 15 or not near else ""
+    listed = f": choose from {', '.join(choices)}" if len(choices) <= 15 or not (near or listing) else ""
+    if listing and not (near or listed):
+        listed = f": {listing} lists them"
     raise BadInput(f"no {what} called '{shorten(given)}'{listed}{hint}")
 
 

@@ -1,5 +1,6 @@
 """What a verb is given: a run, a device, pictures, an experiment; found, or refused in one line."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,6 +20,18 @@ from vitlab.objectives import Dino, Supervised
 
 def as_run(run: Run | Path | str) -> Run:
     return run if isinstance(run, Run) else open_run(Path(run))
+
+
+Files = Sequence[Path | str] | Path | str
+
+
+def picture_files(given: Files) -> list[Path]:
+    """The files of pictures that a caller names, one or several."""
+    several = [given] if isinstance(given, Path | str) else list(given)
+    for each in several:
+        if not isinstance(each, Path | str):
+            raise BadInput(f"pictures are named by their files here, and one was given as a {type(each).__name__}")
+    return [Path(each) for each in several]
 
 
 def load_data(experiment: Experiment, folder: Path | str | None) -> Prepared:

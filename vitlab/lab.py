@@ -20,6 +20,7 @@ from vitlab.engine.team import the_team
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
 from vitlab.given import (
+    Files,
     as_run,
     check_finished,
     check_same,
@@ -27,6 +28,7 @@ from vitlab.given import (
     check_that_it_builds,
     find_device,
     load_data,
+    picture_files,
     tested_on,
 )
 from vitlab.look import Trust, inside, places, trust
@@ -63,6 +65,8 @@ def train(
     The folder is `name`, or else the recipe's name or `otherwise`, with a number if that is taken. The first weights
     are those of the run `start`, if there is one, all but the logits'. Pictures that are `prepared` are not read again.
     """
+    if not isinstance(experiment, Experiment | str):
+        raise BadInput(f"train takes a recipe by its name, or an Experiment, and not a {type(experiment).__name__}")
     wanted = name or (run_name(experiment) if isinstance(experiment, str) else otherwise)
     if Path(wanted).name != wanted or wanted.startswith("."):
         raise BadInput(f"'{wanted}' is no name for a run: use letters, digits, - and _")
@@ -221,7 +225,7 @@ def common_parent(runs: Sequence[Run]) -> Path:
 
 def look(
     model: Network | Run | Path | str,
-    pictures: Tensor | Sequence[Path | str] | Path | str,
+    pictures: Tensor | Files,
     *,
     token: str | None = None,
     label: str | int | None = None,
@@ -248,8 +252,7 @@ def look(
     target = card.classes.index(choose(label, card.classes, "class")) if isinstance(label, str) else label
     if isinstance(pictures, Tensor):
         return look_at(network, pictures, token=token, target=target, classes=card.classes)
-    names = [pictures] if isinstance(pictures, Path | str) else pictures
-    normalised, shown = read_named(names, card, lambda: tested_on(run, data).test, invert)
+    normalised, shown = read_named(picture_files(pictures), card, lambda: tested_on(run, data).test, invert)
     return look_at(network, normalised, token=token, target=target, shown=shown, classes=card.classes)
 
 

@@ -78,8 +78,9 @@ def choices(name: str, settings: Sequence[str] = ()) -> list[Choice]:
     start = begin(name)
     source = override(start, [word for word in settings if says_how_to_read(word, start)]).data.source
     assert isinstance(source, Folder | Arrays)
-    survey = source.survey()
-    return [*grid(survey), change(survey), *model(survey), *length(survey, source.test), *uneven(survey), *few(survey)]
+    survey, paced = source.survey(), pace(settings, start)
+    shape = [*grid(survey), change(survey), *model(survey)]
+    return [*shape, *length(survey, source.test, **paced), *uneven(survey), *few(survey)]
 
 
 def tuning(start: Experiment, card: Card, settings: Sequence[str]) -> list[Choice]:
@@ -90,10 +91,11 @@ def tuning(start: Experiment, card: Card, settings: Sequence[str]) -> list[Choic
     if not (named and isinstance(source, Folder | Arrays) and isinstance(start.objective, Supervised)):
         return []
     survey = source.survey()
+    lasting = list(length(survey, source.test, TUNED, AGAIN, **pace(settings, begun)))
     found = []
     if others := [word for word, given in (("limit=0", start.data.limit), ("classes=", start.data.classes)) if given]:
         found.append(Choice(tuple(others), "what was chosen of the others says nothing of these"))
-    if not start.data.validation:
+    if not start.data.validation and not any("validation=0" in choice.settings for choice in lasting):
         found.append(Choice(("validation=0.1",), "a tenth is held out for choices, if there are pictures to spare"))
     if survey.resized:
         size = f"data.source.size={card.height}x{card.width}"
@@ -104,15 +106,28 @@ def tuning(start: Experiment, card: Card, settings: Sequence[str]) -> list[Choic
         if hasattr(start.training.optimiser, name)
     ]
     found.append(Choice((*rates, "compile=no"), "it is trained already: a quarter of its rates, for a short time"))
-    return [*found, *length(survey, source.test, TUNED, AGAIN), *uneven(survey)]
+    return [*found, *lasting, *uneven(survey)]
 
 
 def says_how_to_read(word: str, start: Experiment) -> bool:
-    """Whether setting=value is one of the source's own; one that is no setting at all is refused later."""
+    """Whether setting=value is one of the source's own."""
+    return path_of(word, start)[:2] == ("data", "source")
+
+
+def path_of(word: str, start: Experiment) -> tuple[str, ...]:
+    """Where the setting of setting=value is; nowhere, if it is none, which is refused later."""
     try:
-        return find(start, word.partition("=")[0])[:2] == ("data", "source")
+        return find(start, word.partition("=")[0])
     except BadInput:
-        return False
+        return ()
+
+
+def pace(settings: Sequence[str], start: Experiment) -> dict[str, int]:
+    """The epochs and the batch that `settings` ask for, where they do: nothing else is chosen then."""
+    asked = {path[1]: word for word in settings if (path := path_of(word, start))[:1] == ("training",)}
+    words = [asked[name] for name in ("epochs", "batch") if name in asked]
+    training = override(start, words).training
+    return {name: getattr(training, name) for name in ("epochs", "batch") if name in asked}
 
 
 def grid(survey: Survey) -> Iterator[Choice]:
@@ -160,15 +175,16 @@ def model(survey: Survey) -> Iterator[Choice]:
         yield Choice(("width=192", "depth=6"), f"{survey.total:,} pictures can teach a larger model")
 
 
-def length(survey: Survey, tested: float, shown: int = SHOWN, often: int = OFTEN) -> Iterator[Choice]:
-    """How long to train, in what batches, and how many pictures to hold out."""
+def length(survey: Survey, tested: float, shown: int = SHOWN, often: int = OFTEN, **asked: int) -> Iterator[Choice]:
+    """How long to train, in what batches, as far as that is not asked for, and how many pictures to hold out."""
     left = survey.total if survey.tests else round(survey.total * (1 - tested))
     if left < 200:
         yield Choice(("validation=0",), f"{counted(left, 'picture')} to learn from: none to spare for choices")
     else:
         left = round(left * 0.9)
-    epochs = min(max(shown // max(left, 1), 5), often)
+    epochs = asked.get("epochs", min(max(shown // max(left, 1), 5), often))
     batch = 64 if left >= 2000 else 32 if left >= 200 else min(16, max(left // 2, 1))
+    batch = asked.get("batch", batch)
     words = (f"epochs={epochs}", f"batch={batch}", f"measure={max(epochs // 20, 1)}")
     yield Choice(words, f"about {left:,} pictures to learn from, each shown {epochs} times, {batch} at a step")
 

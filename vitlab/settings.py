@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from vitlab.errors import BadInput, choose
+from vitlab.errors import BadInput, choose, shorten
 
 Settings = TypeVar("Settings")
 
@@ -67,6 +67,8 @@ def has_default(field: Field) -> bool:
 def override(settings: Settings, assignments: list[str]) -> Settings:
     """Apply `name=value` in order; a name may be shortened to any unique tail of it (`width`, `attention.k`)."""
     for assignment in assignments:
+        if not isinstance(assignment, str):
+            raise BadInput(f"settings are text such as 'epochs=5', each by itself, and not {shorten(repr(assignment))}")
         name, equals, value = assignment.partition("=")
         if not equals:
             raise BadInput(f"'{assignment}' is not a setting: write name=value, for example epochs=5")
@@ -103,7 +105,12 @@ def find(settings: Any, name: str) -> tuple[str, ...]:
     wanted = tuple(name.split("."))
     matches = [wanted] if wanted in paths else [path for path in paths if path[-len(wanted) :] == wanted]
     if not matches:
-        choose(name, {path[-1] for path in paths} | {".".join(path) for path in paths if "." in name}, "setting")
+        choose(
+            name,
+            {path[-1] for path in paths} | {".".join(path) for path in paths if "." in name},
+            "setting",
+            "'vitlab settings'",
+        )
     if len(matches) > 1:
         raise BadInput(f"'{name}' could be {' or '.join('.'.join(path) for path in matches)}: write more of the name")
     return matches[0]

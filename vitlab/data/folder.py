@@ -204,10 +204,13 @@ def _find_split(root: Place) -> tuple[Place, Place | None, list[str]]:
     train = next((inside[name] for name in TRAIN_NAMES if name in inside), None)
     # A class may itself be called "train": only a folder of folders is a part.
     if train is None or not train.folders() or train.is_loose():
-        return root, None, []
+        beside = root.is_loose() and root.folders()
+        return root, None, ["pictures beside the class folders left out"] if beside else []
     test = next((inside[name] for name in TEST_NAMES if name in inside), None)
     unused = [place.name for place in inside.values() if place not in (train, test)]
     notes = [f"left out beside {train.name}/: {', '.join(map(shown, unused))}"] if unused else []
+    if test is not None and not test.name.casefold().startswith("test"):
+        notes.append(f"{shown(test.name)}/ is the test part, as there is no test/")
     return train, test, notes
 
 

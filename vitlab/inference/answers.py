@@ -1,7 +1,7 @@
 """What a model says of picture files: read and answered a batch at a time, however many there are."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -16,7 +16,7 @@ from vitlab.data.words import natural, shown
 from vitlab.engine.run import Run
 from vitlab.engine.storage import explain
 from vitlab.errors import BadInput
-from vitlab.given import as_run, find_device
+from vitlab.given import Files, as_run, find_device, picture_files
 
 BATCH = 256  # pictures read and answered together
 
@@ -93,20 +93,22 @@ class Predictor:
         return Prediction(str(path), tuple(self.card.classes[i] for i in order), tuple(row[order].tolist()))
 
 
-def predict(run: Run | Path | str, pictures: Sequence[Path | str], invert: bool = False) -> list[Prediction]:
+def predict(run: Run | Path | str, pictures: Files, invert: bool = False) -> list[Prediction]:
     """Classify picture files, fitted to the run's size and channels as its training pictures were."""
     found = []
-    for answer in Predictor(run, "cpu", invert).answers(map(Path, pictures)):
+    for answer in Predictor(run, "cpu", invert).answers(picture_files(pictures)):
         if isinstance(answer, Unread):
             raise BadInput(answer.reason)
         found.append(answer)
     return found
 
 
-def load_pictures(run: Run | Path | str, pictures: Sequence[Path | str], invert: bool = False) -> Tensor:
+def load_pictures(run: Run | Path | str, pictures: Files, invert: bool = False) -> Tensor:
     """Picture files as the run's model takes them: fitted and normalised, (b, c, y, x)."""
-    card = as_run(run).card
-    read = torch.stack([read_picture(Path(path), card.channels, card.height, card.width) for path in pictures])
+    card, named = as_run(run).card, picture_files(pictures)
+    if not named:
+        raise BadInput("no picture given to load")
+    read = torch.stack([read_picture(path, card.channels, card.height, card.width) for path in named])
     return Normalise(card, torch.device("cpu"))(unit(255 - read if invert else read))
 
 

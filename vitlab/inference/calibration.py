@@ -87,6 +87,12 @@ def fit(logits: Tensor, labels: Tensor) -> float:
         middle = (low * high) ** 0.5
         slope = (((scores * middle).softmax(dim=-1) * scores).sum(dim=-1) - true).mean()
         low, high = (low, middle) if slope > 0 else (middle, high)
+    if not COLDEST * 1.01 < 1 / middle < WARMEST / 1.01:
+        right = "all" if bool((logits.argmax(dim=1) == labels).all()) else "too few"
+        raise BadInput(
+            f"{right} of the {len(labels):,} pictures that were held out are told right, so they fit no temperature: "
+            "hold out more by validation=0.3 when you train it"
+        )
     return 1 / middle
 
 
@@ -102,8 +108,6 @@ def describe(found: Calibration, run: Run) -> list[str]:
         f"temperature {found.temperature:.3f}, fitted on {held_out.pictures:,} pictures held out of training "
         f"(loss {held_out.loss_before:.4f} before, {held_out.loss_after:.4f} after)"
     ]
-    if not COLDEST * 1.01 < found.temperature < WARMEST / 1.01:
-        lines.append("  it is at the end of what is tried: are all the held-out pictures told right, or none?")
     if test:
         errors = f"calibration error {test.error_before:.2%} before, {test.error_after:.2%} after"
         lines.append(f"on {test.pictures:,} test pictures, in {test.bins} bins: {errors}; no guess changes")

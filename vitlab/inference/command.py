@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
+import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from tyro.conf import Positional
@@ -29,7 +30,7 @@ def predict(
     /,
     *,
     top: Count = None,
-    format: str = "text",
+    format: Annotated[str, tyro.conf.arg(metavar="{text,csv,jsonl}")] = "text",
     invert: bool = False,
     device: Device = "auto",
 ) -> None:

@@ -49,7 +49,7 @@ def look(
     classes: tuple[str, ...] | None = None,
 ) -> Look:
     """Look at one picture (c, y, x) or many (b, c, y, x), normalised as in training; another size is made to fit."""
-    pictures, note = fitted(network, pictures if pictures.dim() == 4 else pictures[None])
+    pictures, note = fitted(network, pictures[None] if pictures.dim() == 3 else pictures)
     seen = inside(network, pictures, token, target)
     named = classes or tuple(str(number) for number in range(seen.logits.shape[1]))
     if shown is None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def page(
-    runs: Positional[tuple[Path, ...]] = (),
+    runs: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(help_behavior_hint="")] = (),
     /,
     *,
     study: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,

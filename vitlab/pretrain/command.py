@@ -10,7 +10,7 @@ from vitlab import lab, recipes
 from vitlab.given import as_run
 from vitlab.own import is_own
 from vitlab.pretrain.labels import Study, table
-from vitlab.printed import DataFolder, Device, Quiet, RunName, Runs, announce, out, show_choices, show_result
+from vitlab.printed import DataFolder, Device, Quiet, RunName, Runs, Words, announce, out, show_choices, show_result
 
 FIT = {"mae": ("shift=0",), "dino": ("ema=0",)}  # what the model for one's own pictures has for labels alone
 
@@ -18,7 +18,7 @@ FIT = {"mae": ("shift=0",), "dino": ("ema=0",)}  # what the model for one's own 
 def pretrain(
     how: Positional[Literal["mae", "dino"]],
     recipe: Positional[str] = "digits",
-    settings: Positional[tuple[str, ...]] = (),
+    settings: Words = (),
     /,
     *,
     name: RunName = None,
@@ -48,7 +48,7 @@ def pretrain(
 
 def finetune(
     run: Positional[Path],
-    settings: Positional[tuple[str, ...]] = (),
+    settings: Words = (),
     /,
     *,
     name: RunName = None,
@@ -74,7 +74,7 @@ def finetune(
 
 def labels(
     run: Positional[Path],
-    settings: Positional[tuple[str, ...]] = (),
+    settings: Words = (),
     /,
     *,
     shares: tuple[float, ...] = (0.01, 0.1, 1.0),

@@ -39,7 +39,10 @@ def reproductions() -> dict[str, Reproduction]:
 
 def run_name(name: str) -> str:
     """What a run of a recipe is called, where nobody says."""
-    return own_name(name) if is_own(name) else Path(name).stem
+    if is_own(name):
+        return own_name(name)
+    place = Path(name)
+    return place.resolve().parent.name if place.name == "experiment.json" else place.stem
 
 
 def recipe(name: str, settings: Sequence[str] = ()) -> Experiment:

@@ -13,7 +13,7 @@ from vitlab.console import plain_table
 from vitlab.engine.storage import write
 from vitlab.errors import BadInput
 from vitlab.given import load_data
-from vitlab.printed import Count, DataFolder, Device, Runs, out
+from vitlab.printed import Count, DataFolder, Device, Runs, Words, out
 from vitlab.report.comparison_cost import duration
 from vitlab.settings import override
 from vitlab.study.plan import Plan, check_name, new_plan
@@ -36,7 +36,7 @@ def study() -> None:
 
 def create(
     name: Positional[str],
-    settings: Positional[tuple[str, ...]] = (),
+    settings: Words = (),
     /,
     *,
     space: str = "",

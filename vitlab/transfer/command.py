@@ -19,7 +19,7 @@ from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Training
 from vitlab.given import load_data
 from vitlab.model import Shape, ViT
-from vitlab.printed import DataFolder, Device, Quiet, RunName, Runs, announce, out, show_result
+from vitlab.printed import DataFolder, Device, Quiet, RunName, Runs, Words, announce, out, show_result
 from vitlab.settings import find as setting
 from vitlab.settings import override
 from vitlab.transfer.fit import Road, fit
@@ -39,7 +39,7 @@ class Transferred:
 
 def transfer(
     source: Positional[str],
-    settings: Positional[tuple[str, ...]] = (),
+    settings: Words = (),
     /,
     *,
     road: Road = "adapt",
