@@ -27,5 +27,5 @@ recipe = Experiment(
         momentum=0.98,
         frozen=0.0,
     ),
-    training=Training(epochs=14, batch=100, measure=7, optimiser=Muon(learning_rate=1e-3, matrix_rate=0.02)),
+    training=Training(epochs=16, batch=25, measure=4, optimiser=Muon(learning_rate=2.5e-4, matrix_rate=0.005)),
 )

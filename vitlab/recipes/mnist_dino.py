@@ -8,6 +8,17 @@ from dataclasses import replace
 
 from vitlab.data import Mnist
 from vitlab.data.prepared import Data
+from vitlab.engine.optimisers import Muon
 from vitlab.recipes.digits_dino import recipe as digits
 
-recipe = replace(digits, data=Data(source=Mnist()), training=replace(digits.training, epochs=6, measure=2))
+recipe = replace(
+    digits,
+    data=Data(source=Mnist()),
+    training=replace(
+        digits.training,
+        epochs=6,
+        batch=100,
+        measure=2,
+        optimiser=Muon(learning_rate=1e-3, matrix_rate=0.02),
+    ),
+)
