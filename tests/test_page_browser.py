@@ -325,6 +325,26 @@ def test_a_point_of_the_study_opens_its_very_model_by_keyboard(page):
     assert page.locator(".chart .dot.absent").count() == (0 if by_server else 3)
 
 
+@pytest.mark.parametrize("engine", ["server"], indirect=True)
+def test_of_the_points_of_a_study_the_last_that_was_chosen_is_shown(browser, engine):
+    held: list[Route] = []
+    with opened(browser, engine.address) as made:
+        made.page.route(re.compile(r"/api/models/width[^/]*$"), lambda route, _asked: held.append(route))
+        first, other, third, last = made.page.locator("#studio .chart .dot").all()
+        name = last.get_attribute("aria-label").partition(":")[0]
+        for dots in ((first, other, last), (third, last)):  # the second time the last is there already
+            held.clear()
+            for dot in dots:
+                dot.click()
+            for route in reversed(held):
+                with made.page.expect_response(route.request.url):
+                    route.continue_()
+            made.page.wait_for_load_state("networkidle")
+            folder = name.replace(", ", "-").replace(" ", "-") + "-seed0"
+            until(made.page, f"shown[0].pane.model.name === '{folder}' && shown[0].pane.answer")
+            expect(last).to_have_attribute("aria-pressed", "true")
+
+
 @pytest.mark.skipif(which("npx") is None, reason="no Node.js here")
 def test_the_types_in_the_modules_hold():
     done = subprocess.run(["make", "types"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)

@@ -101,8 +101,9 @@ async function change(first, second) {
 
 /** A model of the study, which joins those that can be chosen. @param {string} name */
 async function openTrial(name) {
-  if (!models.some((model) => model.name === name)) models = [...models, await engine.model(name)];
-  await change(name, "");
+  const turn = ++turns, found = models.find((model) => model.name === name) ?? await engine.model(name);
+  if (!models.some((model) => model.name === name)) models = [...models, found];
+  if (turn === turns) await change(name, "");
 }
 
 /** @param {number[][]} counts */
@@ -290,8 +291,7 @@ async function start() {
   performance.mark("stored");
   const known = await engine.models(), [{ name }] = known.models;
   const [loaded, { counts }] = await Promise.all([engine.pictures(name), engine.confusion(name)]);
-  models = known.models;
-  pane.model = models[0];
+  models = [pane.model, ...known.models.slice(1)]; // the stages hold on to the streams of the first
   if (known.study) inStudy = showStudy(part("studio"), known.study, pane.model.name, openTrial);
   tour(() => shown[0].pane);
   if (models.length === 2 && fits(models[0], models[1]) && sameGrid(models[0], models[1])) showModels(models);

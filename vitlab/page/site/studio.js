@@ -127,12 +127,12 @@ export function showStudy(section, study, opened, open) {
 
   /** @param {string | null} name */
   async function take(name) {
-    if (!name || name === opened) return mark();
+    if (!name) return mark();
     problem = "";
     try {
       await open(name);
     } catch (refusal) {
-      problem = /** @type {Error} */ (refusal).message;
+      if (points[shown].runs.some((run) => run.model === name)) problem = /** @type {Error} */ (refusal).message;
     }
     mark();
   }
