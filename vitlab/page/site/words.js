@@ -24,7 +24,7 @@ export const part = (name) => document.getElementById(name);
 
 /** @param {number} share */
 export const percent = (share) =>
-  (share > 0.9995 && share < 1 ? "> 99.9" : (100 * share).toFixed(share < 0.0995 ? 1 : 0)) + "\u202f%";
+  (share > 0.9995 && share < 1 ? "> 99.9" : (100 * share).toFixed(Math.abs(share) < 0.0995 ? 1 : 0).replace(/^-0\.0$/, "0.0").replace("-", "\u2212")) + "\u202f%";
 
 /** @param {number} value */
 export const figure = (value) =>
