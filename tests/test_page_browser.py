@@ -289,7 +289,7 @@ def test_a_cell_of_the_confusion_matrix_opens_its_pictures(page):
     page.get_by_role("button", name="2 taken for 7: ").click()
     expect(page.locator(".found h3")).to_have_text("2 taken for 7")
     page.locator(".found .pictures button").first.click()
-    expect(page.locator("#note")).to_have_text("This is a 2.")
+    expect(page.locator("#note")).to_have_text("True class: 2.")
     expect(page.locator("#said")).to_have_text(re.compile("^7"))
 
 

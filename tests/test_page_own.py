@@ -112,7 +112,7 @@ def take(page: Page, name: str) -> None:
 
 @in_browser
 def test_a_picture_is_called_what_it_is_whichever_model_was_there_before(page: Page) -> None:
-    for name, said in (("some", "This is a 3."), ("all", "This is a 9."), ("upright", "This is a square.")):
+    for name, said in (("some", "True class: 3."), ("all", "True class: 9."), ("upright", "True class: square.")):
         take(page, name)
         page.locator("#pictures button").last.click()
         expect(page.locator("#note")).to_have_text(said)
@@ -223,7 +223,7 @@ def test_while_nobody_answers_that_is_said_and_afterwards_no_longer(browser: Bro
     with opened(browser, address) as made:
         page, note = made.page, made.page.locator("#note")
         page.locator("#pictures button").first.click()
-        expect(note).to_have_text("This is a 0.")
+        expect(note).to_have_text("True class: 0.")
         page.route("**/api/**", lambda route: route.abort())
         page.locator("#board .cells button").nth(3).click()
         expect(note).to_contain_text("is 'vitlab page' still running?")
@@ -231,7 +231,7 @@ def test_while_nobody_answers_that_is_said_and_afterwards_no_longer(browser: Bro
         expect(page.locator(".found")).to_contain_text("does not answer")
         page.unroute("**/api/**")
         page.locator("#board .cells button").nth(4).click()
-        expect(note).to_have_text("This is a 0.")
+        expect(note).to_have_text("True class: 0.")
         assert all("Failed to load resource" in one for one in made.complaints)  # and no error that nobody caught
 
 

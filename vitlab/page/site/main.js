@@ -127,12 +127,9 @@ function choosePicture(chosen) {
   if (!picture) return;
   const { label, pixels } = picture;
   markPicture(part("pictures"), typeof chosen === "number" ? chosen : -1);
-  give(pixels, `This is ${article(shown[0].pane.model.classes[label])}.`);
+  give(pixels, `True class: ${shown[0].pane.model.classes[label]}.`);
   showOnBoard();
 }
-
-/** @param {string} name */
-const article = (name) => (/^\d/.test(name) ? `a ${name}`.replace("a 8", "an 8") : `${/^[aeiou]/.test(name) ? "an" : "a"} ${name}`);
 
 /** What was chosen is put on the drawing board too. */
 function showOnBoard() {
