@@ -18,6 +18,7 @@ from vitlab.engine.run import Run
 from vitlab.page.command import engines
 from vitlab.page.pictures import pictures_of
 from vitlab.page.server import application
+from vitlab.page.views import confusion
 
 SMALL = ("epochs=1", "model.width=16", "model.depth=1", "heads=1")
 in_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: chromium-headless-shell)")
@@ -69,6 +70,19 @@ def test_a_folder_that_has_changed_gives_no_pictures_it_may_have_learned_from(ru
     assert len(pictures_of(run, None).labels) == 8
     (data / "circle" / "0.png").unlink()
     assert not pictures_of(run, None).labels
+
+
+def test_pictures_of_a_cell_may_come_while_the_page_is_open(runs: Path, tmp_path: Path) -> None:
+    data = shapes(tmp_path / "data", (16, 16), "L")
+    run = train("digits", *SMALL, "patch=8", f"data.source=folder:{data}", runs=tmp_path, quiet=True, name="run")
+    (engine,) = engines([run.folder], None)
+    data.rename(tmp_path / "elsewhere")
+    assert engine.test is None
+    (tmp_path / "elsewhere").rename(data)
+    assert engine.test is not None
+    own, named, shipped = engines([run.folder, runs / "named", Path("cifar10")], None)  # one folder is called cifar10
+    fetched = [confusion(one)["fetched"] for one in (own, named, shipped)]
+    assert fetched == [None, None, "vitlab data get cifar10"]
 
 
 @pytest.fixture(scope="module")

@@ -54,6 +54,8 @@
  *
  * @typedef {{pixels: Uint8Array, label: number}} Picture
  *
+ * @typedef {{counts: number[][], fetched: string | null}} Confusion fetched: the command that fetches the pictures, where one does
+ *
  * @typedef {object} Point Settings of a study, and what they reach on held-out pictures.
  * @property {string} name
  * @property {{[name: string]: string}} settings
@@ -128,7 +130,7 @@ export class ServerEngine {
     return sent.map((/** @type {any} */ one) => ({ pixels: bytes(one.pixels), label: one.label }));
   }
 
-  /** @param {string} name @returns {Promise<any>} */
+  /** @param {string} name @returns {Promise<Confusion>} */
   confusion(name) {
     return ask(`api/models/${encodeURIComponent(name)}/confusion`);
   }

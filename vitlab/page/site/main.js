@@ -86,12 +86,12 @@ async function change(first, second) {
   if (chosen.length === shown.length && chosen.every((model, i) => model === shown[i].pane.model)) return;
   const same = fits(shown[0].pane.model, chosen[0]);
   const others = same && sameData(shown[0].pane.model, chosen[0]) ? null : engine.pictures(first);
-  const [loaded, { counts }] = await Promise.all([others, engine.confusion(first)]);
+  const [loaded, confusion] = await Promise.all([others, engine.confusion(first)]);
   if (turn !== turns) return; // another model was chosen since
   showModels(chosen);
   showChoices();
   inStudy(first);
-  showCounts(counts);
+  showCounts(confusion);
   if (loaded) {
     offer(loaded);
     if (!same) choosePicture(0);
@@ -106,10 +106,10 @@ async function openTrial(name) {
   if (turn === turns) await change(name, "");
 }
 
-/** @param {number[][]} counts */
-function showCounts(counts) {
+/** @param {import("./engine.js").Confusion} confusion */
+function showCounts(confusion) {
   const { model } = shown[0].pane;
-  showConfusion(part("matrix"), model, counts, (truth, guess) => engine.cell(model.name, truth, guess), (picture) => {
+  showConfusion(part("matrix"), model, confusion, (truth, guess) => engine.cell(model.name, truth, guess), (picture) => {
     choosePicture(picture);
     part("title").scrollIntoView();
   });
@@ -287,14 +287,14 @@ async function start() {
   document.documentElement.dataset.ready = "stored";
   performance.mark("stored");
   const known = await engine.models(), [{ name }] = known.models;
-  const [loaded, { counts }] = await Promise.all([engine.pictures(name), engine.confusion(name)]);
+  const [loaded, confusion] = await Promise.all([engine.pictures(name), engine.confusion(name)]);
   models = [pane.model, ...known.models.slice(1)]; // the stages hold on to the streams of the first
   if (known.study) inStudy = showStudy(part("studio"), known.study, pane.model.name, openTrial);
   tour(() => shown[0].pane);
   if (models.length === 2 && fits(models[0], models[1]) && sameGrid(models[0], models[1])) showModels(models);
   showChoices();
   offer(loaded);
-  showCounts(counts);
+  showCounts(confusion);
   await ask();
   document.documentElement.dataset.ready = "live";
 }
