@@ -268,7 +268,8 @@ def test_the_first_view_needs_no_engine(browser, engine):
     first.wait_for_selector("html[data-ready=stored]")
     assert first.locator(".guess").inner_text().startswith("7")
     assert first.locator(".stage-block").count() == 4
-    expect(first.locator("#note")).to_contain_text("does not answer")
+    expect(first.locator("#ask")).to_contain_text("does not answer")
+    assert first.locator(".guess").evaluate("guess => getComputedStyle(guess).opacity") == "1"
     context.close()
 
 

@@ -236,15 +236,22 @@ def test_an_earlier_file_does_not_overtake_a_later_one(page: Page, tmp_path: Pat
 def test_while_nobody_answers_that_is_said_and_afterwards_no_longer(browser: Browser, address: str) -> None:
     with opened(browser, address) as made:
         page, note = made.page, made.page.locator("#note")
-        page.locator("#pictures button").first.click()
+        said, guess = page.locator(".answers .problem"), page.locator(".guess")
+        with page.expect_request("**/look") as asked:
+            page.locator("#pictures button").first.click()
+        shown = page.evaluate("async () => (await import('./main.js')).shown[0].pane.model.weights")
+        assert asked.value.post_data_json["weights"] == shown  # a server with another model would refuse it
         expect(note).to_have_text("True class: 0.")
         page.route("**/api/**", lambda route: route.abort())
         page.locator("#board .cells button").nth(3).click()
-        expect(note).to_contain_text("is 'vitlab page' still running?")
+        expect(said).to_contain_text("is 'vitlab page' still running?")
+        assert guess.evaluate("guess => getComputedStyle(guess).opacity") == "0.3"
         page.locator("#matrix button").first.click()
         expect(page.locator(".found")).to_contain_text("does not answer")
         page.unroute("**/api/**")
         page.locator("#board .cells button").nth(4).click()
+        expect(said).to_be_empty()
+        assert guess.evaluate("guess => getComputedStyle(guess).opacity") == "1"
         expect(note).to_have_text("True class: 0.")
         assert all("Failed to load resource" in one for one in made.complaints)  # and no error that nobody caught
 

@@ -53,7 +53,7 @@ class Engine:
         added = added_positions(self.network, model.width)
         late = isinstance(heads, LateClassToken) and model.positions.kind != "none"
         return {
-            "name": self.name, "data": self.card.name, "classes": list(self.card.classes),
+            "name": self.name, "weights": self.weights, "data": self.card.name, "classes": list(self.card.classes),
             "channels": self.card.channels, "height": self.card.height, "width": self.card.width,
             "grids": numbered(self.grids, 0), "streams": [self.describe(stream, streams) for stream in streams],
             "features": model.width, "norm": model.block.norm, "finalNorm": getattr(model, "final_norm", True),

@@ -19,10 +19,11 @@ export class Bars {
   constructor(pane, alone) {
     this.element = make("div", "card said");
     this.heading = make("h2", "", alone ? "What it says" : pane.model.name);
+    this.problem = make("p", "problem");
     this.guess = make("p", "guess");
     this.list = make("ol", "bars");
     this.facts = make("p", "remark facts-line");
-    this.element.append(this.heading, this.guess, this.list, this.facts);
+    this.element.append(this.heading, this.problem, this.guess, this.list, this.facts);
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", `What ${pane.model.name} says`);
     const shown = Math.min(pane.model.classes.length, MOST);

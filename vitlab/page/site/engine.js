@@ -15,6 +15,7 @@
  *
  * @typedef {object} Model What the page knows of a model before any picture.
  * @property {string} name
+ * @property {string} weights by which it is known from another of its name
  * @property {string} data
  * @property {string[]} classes
  * @property {number} channels
@@ -141,9 +142,9 @@ export class ServerEngine {
     return sent.map((/** @type {any} */ one) => ({ pixels: bytes(one.pixels), label: one.label }));
   }
 
-  /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance */
-  async look(name, pixels, masked, relevance) {
-    const body = JSON.stringify({ pixels: coded(pixels), masked, relevance });
+  /** @param {Model} model @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance */
+  async look({ name, weights }, pixels, masked, relevance) {
+    const body = JSON.stringify({ pixels: coded(pixels), masked, relevance, weights });
     const headers = { "content-type": "application/json" };
     return decode(await ask(`api/models/${encodeURIComponent(name)}/look`, { method: "POST", headers, body }));
   }

@@ -173,15 +173,23 @@ async function answerAll() {
       await Promise.all(shown.map(({ pane }) => answer(pane, false)));
       if (again) continue;
       draw(false);
+      unanswered("");
       say();
       if (calm !== null) note(calm);
       timer = setTimeout(addRelevance, PAUSE);
     } catch (problem) {
-      if (!again) complain(problem); // what is asked next may well be answered
+      if (!again) unanswered(/** @type {Error} */ (problem).message); // what is asked next may well be answered
     }
   }
   part("answers").setAttribute("aria-busy", "false");
   asking = null;
+}
+
+/** Why there is no answer, beside which the one before fades; empty where there is one. @param {string} problem */
+function unanswered(problem) {
+  document.body.classList.toggle("unanswered", shown.some(({ pane }) => pane.behind));
+  for (const { bars } of shown) bars.problem.textContent = problem;
+  if (problem) part("said").textContent = problem;
 }
 
 /** @param {unknown} problem */
@@ -193,10 +201,10 @@ function complain(problem) {
 
 /** @param {Pane} pane @param {boolean} relevance */
 async function answer(pane, relevance) {
-  const { pixels, masked } = pane, found = await engine.look(pane.model.name, pixels, [...masked], relevance);
+  const { pixels, masked } = pane, found = await engine.look(pane.model, pixels, [...masked], relevance);
   if (pane.pixels !== pixels || pane.masked !== masked) return; // another picture has come since
   if (relevance) pane.relevance = found.relevance;
-  else Object.assign(pane, { answer: found, relevance: null });
+  else Object.assign(pane, { answer: found, answered: [pixels, masked], relevance: null });
 }
 
 /** Once the pen rests. */
@@ -281,7 +289,8 @@ async function start() {
   models = [first.model];
   showModels(models);
   const [{ pane }] = shown, stored = decode(first.answer);
-  Object.assign(pane, { pixels: bytes(first.picture.pixels), answer: stored, relevance: stored.relevance });
+  const pixels = bytes(first.picture.pixels);
+  Object.assign(pane, { pixels, answer: stored, answered: [pixels, pane.masked], relevance: stored.relevance });
   draw();
   showOnBoard();
   document.documentElement.dataset.ready = "stored";
