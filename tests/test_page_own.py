@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from vitlab.page.pictures import pictures_of
 from vitlab.page.server import application
 from vitlab.page.views import confusion
 
+BACKGROUND = "one => getComputedStyle(one).backgroundColor"
 SMALL = ("epochs=1", "model.width=16", "model.depth=1", "heads=1")
 in_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: chromium-headless-shell)")
 
@@ -147,6 +149,9 @@ def test_what_cannot_be_drawn_is_chosen(page: Page, tmp_path: Path) -> None:
     assert second
     assert (first["x"], first["width"]) == (second["x"], second["width"])  # whatever the names
     assert second["y"] - first["y"] < 100
+    assert page.locator(".bars .class").evaluate_all(
+        "names => names.every((one) => one.scrollWidth <= one.clientWidth)"
+    )
 
 
 @in_browser
@@ -210,6 +215,80 @@ def test_the_pen_is_seen_by_those_who_draw_by_keyboard(page: Page) -> None:
     assert math.isclose(share, 0.5 - 10 / 280, abs_tol=0.01)
     board.click()
     expect(pen).to_be_hidden()
+
+
+TOUCH = """async (touches) => {
+  const { ask, shown } = await import("./main.js"), board = document.getElementById("drawing");
+  const box = board.getBoundingClientRect();
+  for (const [kind, pointerId, x, y] of touches)
+    board.dispatchEvent(new PointerEvent(kind, { bubbles: true, pointerType: "touch", pointerId,
+      clientX: box.left + x * box.width, clientY: box.top + y * box.height }));
+  const ink = (x, y) => board.getContext("2d").getImageData(280 * x, 280 * y, 1, 1).data[0];
+  await ask();
+  return [ink(0.2, 0.5), ink(0.5, 0.5), ink(0.8, 0.5)];
+}"""
+
+
+@in_browser
+def test_a_second_finger_draws_no_line_to_the_first(page: Page) -> None:
+    take(page, "mnist")
+    page.locator("#clear").click()
+    down, move, up = "pointerdown", "pointermove", "pointerup"
+    touches = [(down, 5, 0.2, 0.2), (down, 6, 0.8, 0.8), (move, 6, 0.8, 0.2), (up, 6, 0.8, 0.2), (move, 5, 0.2, 0.8)]
+    assert page.evaluate(TOUCH, touches) == [255, 0, 0]
+    later = [(up, 5, 0.2, 0.8), (down, 7, 0.8, 0.2), (move, 7, 0.8, 0.8), (up, 7, 0.8, 0.8)]
+    assert page.evaluate(TOUCH, later) == [255, 0, 255]
+
+
+@in_browser
+@pytest.mark.parametrize(("width", "height"), [(640, 400), (980, 700), (390, 844)])
+def test_what_is_drawn_and_what_is_said_are_seen_together(page: Page, width: int, height: int) -> None:
+    page.set_viewport_size({"width": width, "height": height})
+    page.locator("#ask").evaluate("ask => ask.scrollIntoView()")
+    for place in ("#drawing", ".guess"):
+        box = page.locator(place).bounding_box()
+        assert box
+        assert 0 <= box["y"] < box["y"] + box["height"] <= height, place
+
+
+@in_browser
+def test_dark_or_light_is_remembered(page: Page) -> None:
+    root, before = page.locator("html"), page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.locator("#theme").click()
+    expect(root).to_have_attribute("data-theme", "dark")
+    page.reload()
+    expect(root).to_have_attribute("data-theme", "dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+@in_browser
+def test_bars_and_what_is_chosen_are_seen_in_forced_colours(page: Page) -> None:
+    page.emulate_media(forced_colors="active")
+    around = page.locator(".bars .bar").first.evaluate(BACKGROUND)
+    fills = page.locator(".bars .fill")
+    said = page.locator(".bars .best .fill").evaluate(BACKGROUND)
+    others = {one.evaluate(BACKGROUND) for one in fills.all()} - {said}
+    assert len({around, said, *others}) == 3
+    chosen, other = (page.locator(f"#models [aria-checked={is_chosen}]").first for is_chosen in ("true", "false"))
+    assert chosen.evaluate(BACKGROUND) != other.evaluate(BACKGROUND)
+
+
+@in_browser
+def test_bars_of_a_report_are_seen_in_forced_colours(browser: Browser, runs: Path) -> None:
+    report = browser.new_page(forced_colors="active")
+    report.goto((runs / "all" / "report.html").as_uri())
+    for bar, fill in ((".gauge", ".gauge .fill"), (".mistakes .bar", ".mistakes .bar > span")):
+        assert report.locator(bar).first.evaluate(BACKGROUND) != report.locator(fill).first.evaluate(BACKGROUND)
+    report.close()
+
+
+@in_browser
+def test_bars_are_printed_by_browsers_that_spare_ink(page: Page) -> None:
+    until(page, "shown[0].pane.relevance")
+    packed = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", page.pdf(print_background=False), re.DOTALL)
+    drawn = b"".join(zlib.decompress(one) for one in packed if one.startswith(b"x"))
+    quiet = " ".join(f"{part / 255:.4f}".lstrip("0") for part in (0xA9, 0xC6, 0xE0))  # of bars of other classes
+    assert quiet.encode() in drawn
 
 
 @in_browser

@@ -30,7 +30,7 @@ export function showConfusion(holder, model, { counts, fetched }, open, take) {
     }));
     return line;
   });
-  table.style.setProperty("--cell", `${0.55 * Math.max(...classes.map((name) => name.length)) + 1}rem`);
+  table.style.setProperty("--cell", `min(${0.55 * Math.max(...classes.map((name) => name.length)) + 1}rem, 8rem)`);
   table.append(head, ...body);
   const scroll = make("div", "scroll");
   scroll.tabIndex = 0;
@@ -73,6 +73,7 @@ export function showConfusion(holder, model, { counts, fetched }, open, take) {
 /** @param {string} scope @param {string} name */
 function scoped(scope, name) {
   const made = make("th", "", name);
+  made.title = name;
   made.setAttribute("scope", scope);
   return made;
 }

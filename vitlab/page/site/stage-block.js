@@ -65,7 +65,7 @@ export class BlockStage {
     this.columns.forEach(({ column, fill, name }, at) => {
       const i = places[at];
       fill.style.height = `${100 * shares[i]}%`;
-      name.textContent = model.classes[i];
+      Object.assign(name, { textContent: model.classes[i], title: model.classes[i] });
       column.classList.toggle("best", i === best);
     });
     this.saying.replaceChildren("if it ended here: ", make("b", "", model.classes[best]), ` ${percent(shares[best])}`);
