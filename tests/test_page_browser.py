@@ -173,10 +173,14 @@ def test_by_keyboard_a_patch_is_chosen_and_taken_away(page):
     assert page.evaluate(READ)["masked"] == [9]
     page.locator("#unmask").press("Enter")
     until(page, "shown[0].pane.answer.unmasked === null")
+    assert page.locator("#board .cells button").nth(9).evaluate("cell => cell === document.activeElement")
     page.locator("#drawing").focus()
     for key in ("Delete", "Space", *["ArrowDown"] * 8):
         page.keyboard.press(key)
     expect(page.locator("#said")).to_have_text(re.compile("^1"))
+    page.locator("#clear").press("Enter")
+    page.locator("#drawing").press("ArrowDown")  # the pen is lifted
+    expect(page.locator("#note")).to_have_text("Nothing drawn: it must name a class all the same.")
 
 
 def test_pictures_are_taken_and_what_is_none_is_refused_in_words(page, tmp_path):
@@ -205,6 +209,7 @@ def test_clicks_that_overtake_the_server_give_no_model_a_picture_of_another_size
     for _ in range(2):
         with page.expect_request("**/cifar10/pictures"):
             other.click()
+        expect(other).to_have_attribute("aria-busy", "true")
         page.locator("#pictures button").nth(0).click()  # a digit still, for the model that is there still
         expect(page.locator("#said")).to_have_text(re.compile("^0"))
         if len(held) == 1:
@@ -246,6 +251,9 @@ def test_two_models_side_by_side_on_one_drawing(page):
     assert first == second  # the same model twice
     page.locator("#pictures button").nth(0).click()
     expect(page.locator("#said")).to_have_text(re.compile("^mnist: 0.*mnist-2: 0"))
+    page.locator("#tour-start").click()
+    expect(page.locator("#tour .eyebrow")).to_have_text("Step 1 of 9, with the numbers of mnist")
+    page.keyboard.press("Escape")
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])

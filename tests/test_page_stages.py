@@ -107,5 +107,7 @@ def test_the_figures_of_the_tour_add_up(page):
 
 
 def test_shares_below_nothing_are_written_as_those_above(page):
-    shown = page.evaluate("async (all) => all.map((await import('./words.js')).percent)", [-0.12, -0.043, -0.0001, 0.12])
+    shown = page.evaluate(
+        "async (all) => all.map((await import('./words.js')).percent)", [-0.12, -0.043, -0.0001, 0.12]
+    )
     assert shown == ["−12\u202f%", "−4.3\u202f%", "0.0\u202f%", "12\u202f%"]

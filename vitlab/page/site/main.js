@@ -154,7 +154,7 @@ function note(text) {
 function drawn() {
   markPicture(part("pictures"), -1);
   const { width } = shown[0].pane.model;
-  give(centred(drawing.ink(), drawing.side, width), drawing.empty ? "" : "Centred by mass, as MNIST's digits are.");
+  give(centred(drawing.ink(), drawing.side, width), drawing.empty ? "Nothing drawn: it must name a class all the same." : "Centred by mass, as MNIST's digits are.");
 }
 
 /** Ask every model; while one is asked, strokes do not queue up: the last state is asked next. */
@@ -255,9 +255,10 @@ document.addEventListener("pointerup", (event) => { // a finger has no other way
 document.addEventListener("theme", () => draw());
 part("unmask").addEventListener("click", () => {
   for (const { pane } of shown) pane.masked = new Set();
+  board.focus(); // before the button is gone
   ask();
 });
-part("clear").addEventListener("click", () => { drawing.wipe(); drawn(); });
+part("clear").addEventListener("click", () => { drawing.clear(); drawn(); });
 
 /** @param {File | undefined | null} file */
 async function take(file) {
@@ -299,7 +300,7 @@ async function start() {
   const [loaded, confusion] = await Promise.all([engine.pictures(name), engine.confusion(name)]);
   models = [pane.model, ...known.models.slice(1)]; // the stages hold on to the streams of the first
   if (known.study) inStudy = showStudy(part("studio"), known.study, pane.model.name, openTrial);
-  tour(() => shown[0].pane);
+  tour(() => shown.map(({ pane }) => pane));
   if (models.length === 2 && fits(models[0], models[1]) && sameGrid(models[0], models[1])) showModels(models);
   showChoices();
   offer(loaded);

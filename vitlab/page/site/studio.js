@@ -1,6 +1,6 @@
 // @ts-check
 // A study: accuracy against cost, a dot for each point of its settings; a dot opens that very model.
-import { choose, make } from "./words.js";
+import { choose, make, pending } from "./words.js";
 
 /** @typedef {import("./engine.js").Study} Study @typedef {import("./engine.js").Point} Point */
 /** @typedef {"seconds" | "parameters"} Cost */
@@ -102,7 +102,7 @@ export function showStudy(section, study, opened, open) {
     button.setAttribute("aria-label", described(point, cost));
     Object.assign(button.style, { left: `${x}%`, bottom: `${y}%` });
     button.addEventListener("focus", () => { if (button.matches(":focus-visible")) show(place); });
-    button.addEventListener("click", () => { show(place); take(point.runs.find((run) => run.model)?.model ?? null); });
+    button.addEventListener("click", () => { show(place); pending(button, take(point.runs.find((run) => run.model)?.model ?? null)); });
     return button;
   }
 

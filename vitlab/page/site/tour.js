@@ -156,7 +156,7 @@ function list(lines) {
   return table;
 }
 
-/** @param {() => Pane} current */
+/** @param {() => Pane[]} current the first is spoken of */
 export function tour(current) {
   const panel = part("tour"), opener = part("tour-start");
   let place = -1;
@@ -180,13 +180,15 @@ export function tour(current) {
   heading.tabIndex = -1;
 
   const fill = () => {
-    if (place >= 0) body.replaceChildren(...STEPS[place].tell(current()));
+    if (place < 0) return;
+    const [pane, beside] = current();
+    count.textContent = `Step ${place + 1} of ${STEPS.length}${beside ? `, with the numbers of ${pane.model.name}` : ""}`;
+    body.replaceChildren(...STEPS[place].tell(pane));
   };
   const go = (/** @type {number} */ to) => {
     if (to >= STEPS.length) return close();
     place = Math.max(to, 0);
     panel.hidden = false;
-    count.textContent = `Step ${place + 1} of ${STEPS.length}`;
     heading.textContent = STEPS[place].title;
     panel.classList.toggle("left", Boolean(STEPS[place].left));
     /** @type {any} */ (back).disabled = place === 0;
