@@ -466,6 +466,18 @@ def test_the_colours_of_the_runs_can_be_read_and_their_lines_told_apart() -> Non
     assert len(set(re.findall(r"--dash: ([^;]+);", light))) == 8
 
 
+def test_cells_of_nothing_can_be_read() -> None:
+    """On their own ground: the page with a little grey over it."""
+    sheet = (Path(comparison.__file__).parent / "report.css").read_text()
+    name, share = re.search(
+        r"td\.none \{ color: var\((--\w+)\); background: rgb\(128 128 128 / ([\d.]+)\)", sheet
+    ).groups()
+    for colour, page in zip(*(re.findall(rf"{one}: (#\w{{6}})", sheet)[:2] for one in (name, "--page")), strict=True):
+        parts = [int(page[place : place + 2], 16) for place in (1, 3, 5)]
+        ground = "#" + "".join(f"{round(part + float(share) * (128 - part)):02x}" for part in parts)
+        assert contrast(colour, ground) >= 4.5
+
+
 def contrast(one: str, two: str) -> float:
     """(L₁ + 0.05) / (L₂ + 0.05) of the relative luminances (WCAG 2)."""
     levels = []

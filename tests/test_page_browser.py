@@ -173,10 +173,14 @@ def test_by_keyboard_a_patch_is_chosen_and_taken_away(page):
     assert page.evaluate(READ)["masked"] == [9]
     page.locator("#unmask").press("Enter")
     until(page, "shown[0].pane.answer.unmasked === null")
+    assert page.locator("#board .cells button").nth(9).evaluate("cell => cell === document.activeElement")
     page.locator("#drawing").focus()
     for key in ("Delete", "Space", *["ArrowDown"] * 8):
         page.keyboard.press(key)
     expect(page.locator("#said")).to_have_text(re.compile("^1"))
+    page.locator("#clear").press("Enter")
+    page.locator("#drawing").press("ArrowDown")  # the pen is lifted
+    expect(page.locator("#note")).to_have_text("Nothing drawn: it must name a class all the same.")
 
 
 def test_pictures_are_taken_and_what_is_none_is_refused_in_words(page, tmp_path):
@@ -205,6 +209,7 @@ def test_clicks_that_overtake_the_server_give_no_model_a_picture_of_another_size
     for _ in range(2):
         with page.expect_request("**/cifar10/pictures"):
             other.click()
+        expect(other).to_have_attribute("aria-busy", "true")
         page.locator("#pictures button").nth(0).click()  # a digit still, for the model that is there still
         expect(page.locator("#said")).to_have_text(re.compile("^0"))
         if len(held) == 1:
@@ -246,6 +251,9 @@ def test_two_models_side_by_side_on_one_drawing(page):
     assert first == second  # the same model twice
     page.locator("#pictures button").nth(0).click()
     expect(page.locator("#said")).to_have_text(re.compile("^mnist: 0.*mnist-2: 0"))
+    page.locator("#tour-start").click()
+    expect(page.locator("#tour .eyebrow")).to_have_text("Step 1 of 9, with the numbers of mnist")
+    page.keyboard.press("Escape")
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
@@ -268,7 +276,8 @@ def test_the_first_view_needs_no_engine(browser, engine):
     first.wait_for_selector("html[data-ready=stored]")
     assert first.locator(".guess").inner_text().startswith("7")
     assert first.locator(".stage-block").count() == 4
-    expect(first.locator("#note")).to_contain_text("does not answer")
+    expect(first.locator("#ask")).to_contain_text("does not answer")
+    assert first.locator(".guess").evaluate("guess => getComputedStyle(guess).opacity") == "1"
     context.close()
 
 
@@ -289,7 +298,7 @@ def test_a_cell_of_the_confusion_matrix_opens_its_pictures(page):
     page.get_by_role("button", name="2 taken for 7: ").click()
     expect(page.locator(".found h3")).to_have_text("2 taken for 7")
     page.locator(".found .pictures button").first.click()
-    expect(page.locator("#note")).to_have_text("This is a 2.")
+    expect(page.locator("#note")).to_have_text("True class: 2.")
     expect(page.locator("#said")).to_have_text(re.compile("^7"))
 
 
@@ -323,6 +332,26 @@ def test_a_point_of_the_study_opens_its_very_model_by_keyboard(page):
         expect(details).to_contain_text(re.compile("Its model is (the one below|not in this page)"))
     by_server = page.locator("html[data-engine=server]").count() == 1
     assert page.locator(".chart .dot.absent").count() == (0 if by_server else 3)
+
+
+@pytest.mark.parametrize("engine", ["server"], indirect=True)
+def test_of_the_points_of_a_study_the_last_that_was_chosen_is_shown(browser, engine):
+    held: list[Route] = []
+    with opened(browser, engine.address) as made:
+        made.page.route(re.compile(r"/api/models/width[^/]*$"), lambda route, _asked: held.append(route))
+        first, other, third, last = made.page.locator("#studio .chart .dot").all()
+        name = last.get_attribute("aria-label").partition(":")[0]
+        for dots in ((first, other, last), (third, last)):  # the second time the last is there already
+            held.clear()
+            for dot in dots:
+                dot.click()
+            for route in reversed(held):
+                with made.page.expect_response(route.request.url):
+                    route.continue_()
+            made.page.wait_for_load_state("networkidle")
+            folder = name.replace(", ", "-").replace(" ", "-") + "-seed0"
+            until(made.page, f"shown[0].pane.model.name === '{folder}' && shown[0].pane.answer")
+            expect(last).to_have_attribute("aria-pressed", "true")
 
 
 @pytest.mark.skipif(which("npx") is None, reason="no Node.js here")

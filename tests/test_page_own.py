@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from vitlab.engine.run import Run
 from vitlab.page.command import engines
 from vitlab.page.pictures import pictures_of
 from vitlab.page.server import application
+from vitlab.page.views import confusion
 
+BACKGROUND = "one => getComputedStyle(one).backgroundColor"
 SMALL = ("epochs=1", "model.width=16", "model.depth=1", "heads=1")
 in_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: chromium-headless-shell)")
 
@@ -71,6 +74,19 @@ def test_a_folder_that_has_changed_gives_no_pictures_it_may_have_learned_from(ru
     assert not pictures_of(run, None).labels
 
 
+def test_pictures_of_a_cell_may_come_while_the_page_is_open(runs: Path, tmp_path: Path) -> None:
+    data = shapes(tmp_path / "data", (16, 16), "L")
+    run = train("digits", *SMALL, "patch=8", f"data.source=folder:{data}", runs=tmp_path, quiet=True, name="run")
+    (engine,) = engines([run.folder], None)
+    data.rename(tmp_path / "elsewhere")
+    assert engine.test is None
+    (tmp_path / "elsewhere").rename(data)
+    assert engine.test is not None
+    own, named, shipped = engines([run.folder, runs / "named", Path("cifar10")], None)  # one folder is called cifar10
+    fetched = [confusion(one)["fetched"] for one in (own, named, shipped)]
+    assert fetched == [None, None, "vitlab data get cifar10"]
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with launched() as made:
@@ -112,7 +128,7 @@ def take(page: Page, name: str) -> None:
 
 @in_browser
 def test_a_picture_is_called_what_it_is_whichever_model_was_there_before(page: Page) -> None:
-    for name, said in (("some", "This is a 3."), ("all", "This is a 9."), ("upright", "This is a square.")):
+    for name, said in (("some", "True class: 3."), ("all", "True class: 9."), ("upright", "True class: square.")):
         take(page, name)
         page.locator("#pictures button").last.click()
         expect(page.locator("#note")).to_have_text(said)
@@ -133,6 +149,9 @@ def test_what_cannot_be_drawn_is_chosen(page: Page, tmp_path: Path) -> None:
     assert second
     assert (first["x"], first["width"]) == (second["x"], second["width"])  # whatever the names
     assert second["y"] - first["y"] < 100
+    assert page.locator(".bars .class").evaluate_all(
+        "names => names.every((one) => one.scrollWidth <= one.clientWidth)"
+    )
 
 
 @in_browser
@@ -198,6 +217,80 @@ def test_the_pen_is_seen_by_those_who_draw_by_keyboard(page: Page) -> None:
     expect(pen).to_be_hidden()
 
 
+TOUCH = """async (touches) => {
+  const { ask, shown } = await import("./main.js"), board = document.getElementById("drawing");
+  const box = board.getBoundingClientRect();
+  for (const [kind, pointerId, x, y] of touches)
+    board.dispatchEvent(new PointerEvent(kind, { bubbles: true, pointerType: "touch", pointerId,
+      clientX: box.left + x * box.width, clientY: box.top + y * box.height }));
+  const ink = (x, y) => board.getContext("2d").getImageData(280 * x, 280 * y, 1, 1).data[0];
+  await ask();
+  return [ink(0.2, 0.5), ink(0.5, 0.5), ink(0.8, 0.5)];
+}"""
+
+
+@in_browser
+def test_a_second_finger_draws_no_line_to_the_first(page: Page) -> None:
+    take(page, "mnist")
+    page.locator("#clear").click()
+    down, move, up = "pointerdown", "pointermove", "pointerup"
+    touches = [(down, 5, 0.2, 0.2), (down, 6, 0.8, 0.8), (move, 6, 0.8, 0.2), (up, 6, 0.8, 0.2), (move, 5, 0.2, 0.8)]
+    assert page.evaluate(TOUCH, touches) == [255, 0, 0]
+    later = [(up, 5, 0.2, 0.8), (down, 7, 0.8, 0.2), (move, 7, 0.8, 0.8), (up, 7, 0.8, 0.8)]
+    assert page.evaluate(TOUCH, later) == [255, 0, 255]
+
+
+@in_browser
+@pytest.mark.parametrize(("width", "height"), [(640, 400), (980, 700), (390, 844)])
+def test_what_is_drawn_and_what_is_said_are_seen_together(page: Page, width: int, height: int) -> None:
+    page.set_viewport_size({"width": width, "height": height})
+    page.locator("#ask").evaluate("ask => ask.scrollIntoView()")
+    for place in ("#drawing", ".guess"):
+        box = page.locator(place).bounding_box()
+        assert box
+        assert 0 <= box["y"] < box["y"] + box["height"] <= height, place
+
+
+@in_browser
+def test_dark_or_light_is_remembered(page: Page) -> None:
+    root, before = page.locator("html"), page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.locator("#theme").click()
+    expect(root).to_have_attribute("data-theme", "dark")
+    page.reload()
+    expect(root).to_have_attribute("data-theme", "dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+@in_browser
+def test_bars_and_what_is_chosen_are_seen_in_forced_colours(page: Page) -> None:
+    page.emulate_media(forced_colors="active")
+    around = page.locator(".bars .bar").first.evaluate(BACKGROUND)
+    fills = page.locator(".bars .fill")
+    said = page.locator(".bars .best .fill").evaluate(BACKGROUND)
+    others = {one.evaluate(BACKGROUND) for one in fills.all()} - {said}
+    assert len({around, said, *others}) == 3
+    chosen, other = (page.locator(f"#models [aria-checked={is_chosen}]").first for is_chosen in ("true", "false"))
+    assert chosen.evaluate(BACKGROUND) != other.evaluate(BACKGROUND)
+
+
+@in_browser
+def test_bars_of_a_report_are_seen_in_forced_colours(browser: Browser, runs: Path) -> None:
+    report = browser.new_page(forced_colors="active")
+    report.goto((runs / "all" / "report.html").as_uri())
+    for bar, fill in ((".gauge", ".gauge .fill"), (".mistakes .bar", ".mistakes .bar > span")):
+        assert report.locator(bar).first.evaluate(BACKGROUND) != report.locator(fill).first.evaluate(BACKGROUND)
+    report.close()
+
+
+@in_browser
+def test_bars_are_printed_by_browsers_that_spare_ink(page: Page) -> None:
+    until(page, "shown[0].pane.relevance")
+    packed = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", page.pdf(print_background=False), re.DOTALL)
+    drawn = b"".join(zlib.decompress(one) for one in packed if one.startswith(b"x"))
+    quiet = " ".join(f"{part / 255:.4f}".lstrip("0") for part in (0xA9, 0xC6, 0xE0))  # of bars of other classes
+    assert quiet.encode() in drawn
+
+
 @in_browser
 def test_an_earlier_file_does_not_overtake_a_later_one(page: Page, tmp_path: Path) -> None:
     for name, tone in (("slow", 40), ("quick", 90)):
@@ -222,16 +315,23 @@ def test_an_earlier_file_does_not_overtake_a_later_one(page: Page, tmp_path: Pat
 def test_while_nobody_answers_that_is_said_and_afterwards_no_longer(browser: Browser, address: str) -> None:
     with opened(browser, address) as made:
         page, note = made.page, made.page.locator("#note")
-        page.locator("#pictures button").first.click()
-        expect(note).to_have_text("This is a 0.")
+        said, guess = page.locator(".answers .problem"), page.locator(".guess")
+        with page.expect_request("**/look") as asked:
+            page.locator("#pictures button").first.click()
+        shown = page.evaluate("async () => (await import('./main.js')).shown[0].pane.model.weights")
+        assert asked.value.post_data_json["weights"] == shown  # a server with another model would refuse it
+        expect(note).to_have_text("True class: 0.")
         page.route("**/api/**", lambda route: route.abort())
         page.locator("#board .cells button").nth(3).click()
-        expect(note).to_contain_text("is 'vitlab page' still running?")
+        expect(said).to_contain_text("is 'vitlab page' still running?")
+        assert guess.evaluate("guess => getComputedStyle(guess).opacity") == "0.3"
         page.locator("#matrix button").first.click()
         expect(page.locator(".found")).to_contain_text("does not answer")
         page.unroute("**/api/**")
         page.locator("#board .cells button").nth(4).click()
-        expect(note).to_have_text("This is a 0.")
+        expect(said).to_be_empty()
+        assert guess.evaluate("guess => getComputedStyle(guess).opacity") == "1"
+        expect(note).to_have_text("True class: 0.")
         assert all("Failed to load resource" in one for one in made.complaints)  # and no error that nobody caught
 
 

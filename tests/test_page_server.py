@@ -149,6 +149,7 @@ def test_the_stored_example_is_the_engines_own(shown):
         ({"pixels": PICTURE, "masked": [10**30]}, "there is no patch"),
         ({"pixels": PICTURE, "relevance": "yes"}, "relevance"),
         ({"pixels": PICTURE, "path": "/etc/passwd"}, "path"),
+        ({"pixels": PICTURE, "weights": "another's"}, "mnist is another model than this page knows"),
         ([], "the body"),
     ],
 )

@@ -100,7 +100,8 @@ def test_the_cheapest_within_a_standard_error_of_the_best_is_recommended():
     assert "takes 1.5 times as long" in text
     assert "2 of 3 points cannot be told apart" in text
     assert "told apart is width 8, 15 ± " in text
-    assert "At equal time, 1.00 s, when the fastest run ended, width 8 leads with 81.0 %" in text
+    assert "At equal time, 1.00 s, when the fastest run ended, width 8 leads with 81.0 %; " in text
+    assert "; width 16 had not ended its first epoch." in text
     values[1] -= 0.003  # further below, though still not told apart
     further = advise(grid(values, width=("8", "16", "32")))
     assert further.chosen.name == "width 32"

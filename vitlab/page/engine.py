@@ -1,8 +1,10 @@
 """From a run and a picture to what the page shows: one look, in a few milliseconds."""
 
 import base64
+import hashlib
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -51,7 +53,7 @@ class Engine:
         added = added_positions(self.network, model.width)
         late = isinstance(heads, LateClassToken) and model.positions.kind != "none"
         return {
-            "name": self.name, "data": self.card.name, "classes": list(self.card.classes),
+            "name": self.name, "weights": self.weights, "data": self.card.name, "classes": list(self.card.classes),
             "channels": self.card.channels, "height": self.card.height, "width": self.card.width,
             "grids": numbered(self.grids, 0), "streams": [self.describe(stream, streams) for stream in streams],
             "features": model.width, "norm": model.block.norm, "finalNorm": getattr(model, "final_norm", True),
@@ -104,14 +106,22 @@ class Engine:
             raise BadInput(f"a picture for {self.name} is {wanted.numel():,} bytes, not {len(given):,}")
         return torch.frombuffer(bytearray(given), dtype=torch.uint8).view_as(wanted)
 
-    @cached_property
+    @property
     def test(self) -> Part | None:
-        """The run's test part, where its data are here and have not changed."""
-        try:
-            test = tested_on(self.run, self.data).test
-        except BadInput:  # the page is of use without them
-            return None
-        return test if len(test) == self.evaluation.count else None
+        """The run's test part, where its data are here and have not changed; they may come while the page is open."""
+        with suppress(BadInput):  # the page is of use without them
+            return self.tested if len(self.tested) == self.evaluation.count else None
+        return None
+
+    @cached_property
+    def tested(self) -> Part:
+        return tested_on(self.run, self.data).test
+
+    @cached_property
+    def weights(self) -> str:
+        """By which the model is known from another of its name."""
+        values = (value.numpy().tobytes() for value in self.network.state_dict().values())
+        return hashlib.sha256(b"".join(values)).hexdigest()[:16]
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """uint8 (b, c, y, x) → as the model takes them."""

@@ -36,6 +36,7 @@ class Question(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     pixels: Annotated[str, Field(max_length=2**20, description="uint8, channel by channel, row by row, in base64")]
     masked: Annotated[list[int], Field(max_length=4096, description="patches to take away, from 0")] = []
+    weights: Annotated[str | None, Field(max_length=64, description="those of the model that is meant")] = None
     relevance: Annotated[bool, Field(description="also what speaks for the class that is named; slower")] = False
 
 
@@ -63,7 +64,8 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": why}
     for status, why in (
         (400, "no JSON"), (403, "a foreign host or origin"), (404, "no such model"), (408, "too slow"),
-        (413, "too large"), (422, "no such picture or patch"), (503, "too many at once"),
+        (409, "another model of that name"), (413, "too large"), (422, "no such picture or patch"),
+        (503, "too many at once"),
     )
 }  # fmt: skip
 
@@ -133,6 +135,7 @@ def application(engines: Sequence[Engine], host: str = "127.0.0.1", studio: "Stu
         engine = shelf.known.get(name)
         if engine is None:  # to open one takes a while
             engine = await asyncio.to_thread(engine_of, name)
+        check_meant(engine, question.weights)
         pixels = engine.decode(question.pixels)
         async with turns:
             found = await asyncio.to_thread(engine.look, pixels, question.masked, question.relevance)
@@ -148,6 +151,12 @@ def application(engines: Sequence[Engine], host: str = "127.0.0.1", studio: "Stu
 
     app.add_middleware(Border, host=host)
     return app
+
+
+def check_meant(engine: Engine, weights: str | None) -> None:
+    """Refuse a page that was opened when another model had that name."""
+    if weights not in (None, engine.weights):
+        raise HTTPException(409, f"{engine.name} is another model than this page knows: load the page again")
 
 
 def stored_fits(first: Engine, files: dict[str, bytes]) -> bool:

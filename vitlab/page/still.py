@@ -96,7 +96,7 @@ def model_files(site: Site) -> dict[str, bytes]:
         cells = {f"{truth} {guess}": cell(engine, truth, guess)[:EACH] for truth, guess in pairs}
         files |= {f"{engine.name}.model.json": facts[engine.name],
                   f"{engine.name}.pictures.json": engine.pictures.coded(),
-                  f"{engine.name}.confusion.json": counts | {"cells": cells}}  # fmt: skip
+                  f"{engine.name}.confusion.json": counts | {"cells": cells, "fetched": None}}  # fmt: skip
     written = {name: json.dumps(content).encode() for name, content in files.items()}
     written["first.json"] = first_view(opening[0])
     return written | {f"{engine.name}.onnx": as_onnx(engine.network) for engine in engines}

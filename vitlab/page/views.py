@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from vitlab.data.named import PUBLISHED
 from vitlab.errors import BadInput
 from vitlab.look.colours import palette
 from vitlab.page.engine import Engine
@@ -50,5 +51,9 @@ def cell(engine: Engine, truth: int, guess: int) -> list[dict[str, Any]]:
 
 
 def confusion(engine: Engine) -> dict[str, Any]:
-    """counts[i][j]: test pictures of class i that the model took for class j."""
-    return {"counts": engine.evaluation.confusion().tolist(), "classes": list(engine.card.classes)}
+    """counts[i][j]: test pictures of class i that the model took for class j; and what fetches them, if anything."""
+    kind = engine.run.experiment.data.source.kind
+    return {
+        "counts": engine.evaluation.confusion().tolist(), "classes": list(engine.card.classes),
+        "fetched": f"vitlab data get {kind}" if kind in PUBLISHED else None,
+    }  # fmt: skip

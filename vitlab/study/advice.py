@@ -110,10 +110,10 @@ def at_equal_time(results: Results, chosen: Point) -> list[str]:
     accuracy, first = max(known, key=lambda pair: pair[0])
     told = f"At equal time, {duration(results.fastest)}, when the fastest run ended,"
     if first is chosen:
-        return [f"{told} it leads as well, at {percent(accuracy)}."]
+        return [f"{told} {chosen.name} leads as well, at {percent(accuracy)}."]
     own = chosen.at(results.fastest)
-    behind = f"it stood at {percent(own)}" if own is not None else "it had not ended its first epoch"
-    return [f"{told} {first.name} leads with {percent(accuracy)}; {behind}."]
+    behind = f"stood at {percent(own)}" if own is not None else "had not ended its first epoch"
+    return [f"{told} {first.name} leads with {percent(accuracy)}; {chosen.name} {behind}."]
 
 
 def figure(results: Results, point: Point) -> str:

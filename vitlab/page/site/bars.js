@@ -19,13 +19,15 @@ export class Bars {
   constructor(pane, alone) {
     this.element = make("div", "card said");
     this.heading = make("h2", "", alone ? "What it says" : pane.model.name);
+    this.problem = make("p", "problem");
     this.guess = make("p", "guess");
     this.list = make("ol", "bars");
     this.facts = make("p", "remark facts-line");
-    this.element.append(this.heading, this.guess, this.list, this.facts);
+    this.element.append(this.heading, this.problem, this.guess, this.list, this.facts);
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", `What ${pane.model.name} says`);
     const shown = Math.min(pane.model.classes.length, MOST);
+    this.list.style.setProperty("--letters", String(1 + Math.max(...pane.model.classes.map((name) => name.length))));
     this.list.style.maxHeight = `${2 * shown}rem`; // a few bars stay together
     this.lines = Array.from({ length: shown }, () => {
       const line = make("li"), name = make("span", "class"), bar = make("span", "bar"), fill = make("span", "fill");
@@ -46,8 +48,7 @@ export class Bars {
     this.lines.forEach(({ line, name, fill, ghost, value, moved }, row) => {
       const i = places[row], change = before ? shares[i] - before[i] : 0;
       line.classList.toggle("best", i === pane.guess);
-      name.textContent = classes[i];
-      name.title = classes[i];
+      Object.assign(name, { textContent: classes[i], title: classes[i] });
       fill.style.width = `${100 * shares[i]}%`;
       ghost.hidden = !before;
       ghost.style.left = `${100 * (before?.[i] ?? 0)}%`;

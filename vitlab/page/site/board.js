@@ -78,6 +78,10 @@ export class Board {
     tell(cell, "point", this.place);
   }
 
+  focus() {
+    this.cells[this.place - this.grid.first].focus({ preventScroll: true });
+  }
+
   /** @param {Pane} pane */
   update(pane) {
     this.pane = pane;

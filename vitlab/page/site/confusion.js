@@ -8,10 +8,10 @@ import { make } from "./words.js";
 const MOST = 20; // classes of a matrix that fits a page
 
 /**
- * @param {HTMLElement} holder @param {Model} model @param {number[][]} counts
+ * @param {HTMLElement} holder @param {Model} model @param {import("./engine.js").Confusion} confusion
  * @param {(truth: number, guess: number) => Promise<Picture[]>} open @param {(picture: Picture) => void} take
  */
-export function showConfusion(holder, model, counts, open, take) {
+export function showConfusion(holder, model, { counts, fetched }, open, take) {
   const { classes } = model, section = /** @type {HTMLElement} */ (holder.parentElement);
   section.hidden = classes.length > MOST || !model.tested;
   if (section.hidden) return;
@@ -30,7 +30,7 @@ export function showConfusion(holder, model, counts, open, take) {
     }));
     return line;
   });
-  table.style.setProperty("--cell", `${0.55 * Math.max(...classes.map((name) => name.length)) + 1}rem`);
+  table.style.setProperty("--cell", `min(${0.55 * Math.max(...classes.map((name) => name.length)) + 1}rem, 8rem)`);
   table.append(head, ...body);
   const scroll = make("div", "scroll");
   scroll.tabIndex = 0;
@@ -53,7 +53,7 @@ export function showConfusion(holder, model, counts, open, take) {
         return found.replaceChildren(make("p", "remark", /** @type {Error} */ (problem).message));
       }
       const told = pictures.length === count ? "" : pictures.length ? ` Of ${count.toLocaleString("en")}, ${pictures.length} ${pictures.length === 1 ? "is" : "are"} here.` : " Its pictures are not here.";
-      const rest = pictures.length < count && !pictures.length ? ` 'vitlab data get ${model.data}' fetches them.` : "";
+      const rest = fetched && !pictures.length ? ` '${fetched}' fetches them.` : "";
       const row = make("div", "pictures");
       row.append(...pictures.map((picture, i) => {
         const one = make("button"), canvas = /** @type {HTMLCanvasElement} */ (make("canvas"));
@@ -73,6 +73,7 @@ export function showConfusion(holder, model, counts, open, take) {
 /** @param {string} scope @param {string} name */
 function scoped(scope, name) {
   const made = make("th", "", name);
+  made.title = name;
   made.setAttribute("scope", scope);
   return made;
 }

@@ -49,6 +49,13 @@ export class Drawing {
     this.empty = true;
   }
 
+  /** Wiped, and the pen lifted in the middle. */
+  clear() {
+    Object.assign(this.pen, { x: this.side / 2, y: this.side / 2, down: false });
+    this.wipe();
+    this.markPen();
+  }
+
   /** @param {number} x @param {number} y @param {number} toX @param {number} toY */
   stroke(x, y, toX, toY) {
     Object.assign(this.context, { lineWidth: PEN, lineCap: "round", lineJoin: "round", strokeStyle: "#fff" });
@@ -66,19 +73,21 @@ export class Drawing {
     };
     /** @type {number[] | null} */
     let last = null;
+    let drawing = 0; // the finger or pen that draws; others that come meanwhile do not
     this.canvas.addEventListener("pointerdown", (event) => {
-      if (event.button) return;
+      if (event.button || (last && event.pointerId !== drawing)) return;
       event.preventDefault();
       this.canvas.focus({ preventScroll: true });
       this.mark.hidden = true;
       if (this.stale) this.wipe();
       this.stale = false;
+      drawing = event.pointerId;
       last = place(event);
       this.stroke(last[0], last[1], last[0], last[1]);
       this.changed();
     });
     window.addEventListener("pointermove", (event) => {
-      if (!last) return;
+      if (!last || event.pointerId !== drawing) return;
       for (const one of event.getCoalescedEvents?.().length ? event.getCoalescedEvents() : [event]) {
         const next = place(one);
         this.stroke(last[0], last[1], next[0], next[1]);
@@ -86,7 +95,7 @@ export class Drawing {
       }
       this.changed();
     });
-    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => { last = null; });
+    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, (event) => { if (/** @type {PointerEvent} */ (event).pointerId === drawing) last = null; });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.canvas.addEventListener("focus", () => this.markPen());
   }
@@ -94,12 +103,12 @@ export class Drawing {
   /** The pen by keyboard. @param {KeyboardEvent} event */
   key(event) {
     const steps = { ArrowRight: [STEP, 0], ArrowLeft: [-STEP, 0], ArrowDown: [0, STEP], ArrowUp: [0, -STEP] };
-    const step = steps[/** @type {keyof typeof steps} */ (event.key)], { pen } = this;
-    if (event.key === " ") pen.down = !pen.down;
-    else if (event.key === "Delete" || event.key === "Backspace") Object.assign(pen, { x: this.side / 2, y: this.side / 2, down: false });
-    else if (!step) return;
+    const step = steps[/** @type {keyof typeof steps} */ (event.key)], { pen } = this, clears = event.key === "Delete" || event.key === "Backspace";
+    if (!clears && !step && event.key !== " ") return;
     event.preventDefault();
-    if (this.stale || event.key === "Delete" || event.key === "Backspace") this.wipe();
+    if (event.key === " ") pen.down = !pen.down;
+    if (clears) this.clear();
+    else if (this.stale) this.wipe();
     this.stale = false;
     const within = (/** @type {number} */ at) => Math.min(Math.max(at, PEN), this.side - PEN);
     const [x, y] = step ? [within(pen.x + step[0]), within(pen.y + step[1])] : [pen.x, pen.y];

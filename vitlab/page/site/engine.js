@@ -15,6 +15,7 @@
  *
  * @typedef {object} Model What the page knows of a model before any picture.
  * @property {string} name
+ * @property {string} weights by which it is known from another of its name
  * @property {string} data
  * @property {string[]} classes
  * @property {number} channels
@@ -53,6 +54,8 @@
  * @property {number} milliseconds
  *
  * @typedef {{pixels: Uint8Array, label: number}} Picture
+ *
+ * @typedef {{counts: number[][], fetched: string | null}} Confusion fetched: the command that fetches the pictures, where one does
  *
  * @typedef {object} Point Settings of a study, and what they reach on held-out pictures.
  * @property {string} name
@@ -128,7 +131,7 @@ export class ServerEngine {
     return sent.map((/** @type {any} */ one) => ({ pixels: bytes(one.pixels), label: one.label }));
   }
 
-  /** @param {string} name @returns {Promise<any>} */
+  /** @param {string} name @returns {Promise<Confusion>} */
   confusion(name) {
     return ask(`api/models/${encodeURIComponent(name)}/confusion`);
   }
@@ -139,9 +142,9 @@ export class ServerEngine {
     return sent.map((/** @type {any} */ one) => ({ pixels: bytes(one.pixels), label: one.label }));
   }
 
-  /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance */
-  async look(name, pixels, masked, relevance) {
-    const body = JSON.stringify({ pixels: coded(pixels), masked, relevance });
+  /** @param {Model} model @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance */
+  async look({ name, weights }, pixels, masked, relevance) {
+    const body = JSON.stringify({ pixels: coded(pixels), masked, relevance, weights });
     const headers = { "content-type": "application/json" };
     return decode(await ask(`api/models/${encodeURIComponent(name)}/look`, { method: "POST", headers, body }));
   }

@@ -86,12 +86,12 @@ async function change(first, second) {
   if (chosen.length === shown.length && chosen.every((model, i) => model === shown[i].pane.model)) return;
   const same = fits(shown[0].pane.model, chosen[0]);
   const others = same && sameData(shown[0].pane.model, chosen[0]) ? null : engine.pictures(first);
-  const [loaded, { counts }] = await Promise.all([others, engine.confusion(first)]);
+  const [loaded, confusion] = await Promise.all([others, engine.confusion(first)]);
   if (turn !== turns) return; // another model was chosen since
   showModels(chosen);
   showChoices();
   inStudy(first);
-  showCounts(counts);
+  showCounts(confusion);
   if (loaded) {
     offer(loaded);
     if (!same) choosePicture(0);
@@ -101,14 +101,15 @@ async function change(first, second) {
 
 /** A model of the study, which joins those that can be chosen. @param {string} name */
 async function openTrial(name) {
-  if (!models.some((model) => model.name === name)) models = [...models, await engine.model(name)];
-  await change(name, "");
+  const turn = ++turns, found = models.find((model) => model.name === name) ?? await engine.model(name);
+  if (!models.some((model) => model.name === name)) models = [...models, found];
+  if (turn === turns) await change(name, "");
 }
 
-/** @param {number[][]} counts */
-function showCounts(counts) {
+/** @param {import("./engine.js").Confusion} confusion */
+function showCounts(confusion) {
   const { model } = shown[0].pane;
-  showConfusion(part("matrix"), model, counts, (truth, guess) => engine.cell(model.name, truth, guess), (picture) => {
+  showConfusion(part("matrix"), model, confusion, (truth, guess) => engine.cell(model.name, truth, guess), (picture) => {
     choosePicture(picture);
     part("title").scrollIntoView();
   });
@@ -126,12 +127,9 @@ function choosePicture(chosen) {
   if (!picture) return;
   const { label, pixels } = picture;
   markPicture(part("pictures"), typeof chosen === "number" ? chosen : -1);
-  give(pixels, `This is ${article(shown[0].pane.model.classes[label])}.`);
+  give(pixels, `True class: ${shown[0].pane.model.classes[label]}.`);
   showOnBoard();
 }
-
-/** @param {string} name */
-const article = (name) => (/^\d/.test(name) ? `a ${name}`.replace("a 8", "an 8") : `${/^[aeiou]/.test(name) ? "an" : "a"} ${name}`);
 
 /** What was chosen is put on the drawing board too. */
 function showOnBoard() {
@@ -156,7 +154,7 @@ function note(text) {
 function drawn() {
   markPicture(part("pictures"), -1);
   const { width } = shown[0].pane.model;
-  give(centred(drawing.ink(), drawing.side, width), drawing.empty ? "" : "Centred by mass, as MNIST's digits are.");
+  give(centred(drawing.ink(), drawing.side, width), drawing.empty ? "Nothing drawn: it must name a class all the same." : "Centred by mass, as MNIST's digits are.");
 }
 
 /** Ask every model; while one is asked, strokes do not queue up: the last state is asked next. */
@@ -175,15 +173,23 @@ async function answerAll() {
       await Promise.all(shown.map(({ pane }) => answer(pane, false)));
       if (again) continue;
       draw(false);
+      unanswered("");
       say();
       if (calm !== null) note(calm);
       timer = setTimeout(addRelevance, PAUSE);
     } catch (problem) {
-      if (!again) complain(problem); // what is asked next may well be answered
+      if (!again) unanswered(/** @type {Error} */ (problem).message); // what is asked next may well be answered
     }
   }
   part("answers").setAttribute("aria-busy", "false");
   asking = null;
+}
+
+/** Why there is no answer, beside which the one before fades; empty where there is one. @param {string} problem */
+function unanswered(problem) {
+  document.body.classList.toggle("unanswered", shown.some(({ pane }) => pane.behind));
+  for (const { bars } of shown) bars.problem.textContent = problem;
+  if (problem) part("said").textContent = problem;
 }
 
 /** @param {unknown} problem */
@@ -195,10 +201,10 @@ function complain(problem) {
 
 /** @param {Pane} pane @param {boolean} relevance */
 async function answer(pane, relevance) {
-  const { pixels, masked } = pane, found = await engine.look(pane.model.name, pixels, [...masked], relevance);
+  const { pixels, masked } = pane, found = await engine.look(pane.model, pixels, [...masked], relevance);
   if (pane.pixels !== pixels || pane.masked !== masked) return; // another picture has come since
   if (relevance) pane.relevance = found.relevance;
-  else Object.assign(pane, { answer: found, relevance: null });
+  else Object.assign(pane, { answer: found, answered: [pixels, masked], relevance: null });
 }
 
 /** Once the pen rests. */
@@ -249,9 +255,10 @@ document.addEventListener("pointerup", (event) => { // a finger has no other way
 document.addEventListener("theme", () => draw());
 part("unmask").addEventListener("click", () => {
   for (const { pane } of shown) pane.masked = new Set();
+  board.focus(); // before the button is gone
   ask();
 });
-part("clear").addEventListener("click", () => { drawing.wipe(); drawn(); });
+part("clear").addEventListener("click", () => { drawing.clear(); drawn(); });
 
 /** @param {File | undefined | null} file */
 async function take(file) {
@@ -283,21 +290,21 @@ async function start() {
   models = [first.model];
   showModels(models);
   const [{ pane }] = shown, stored = decode(first.answer);
-  Object.assign(pane, { pixels: bytes(first.picture.pixels), answer: stored, relevance: stored.relevance });
+  const pixels = bytes(first.picture.pixels);
+  Object.assign(pane, { pixels, answer: stored, answered: [pixels, pane.masked], relevance: stored.relevance });
   draw();
   showOnBoard();
   document.documentElement.dataset.ready = "stored";
   performance.mark("stored");
   const known = await engine.models(), [{ name }] = known.models;
-  const [loaded, { counts }] = await Promise.all([engine.pictures(name), engine.confusion(name)]);
-  models = known.models;
-  pane.model = models[0];
+  const [loaded, confusion] = await Promise.all([engine.pictures(name), engine.confusion(name)]);
+  models = [pane.model, ...known.models.slice(1)]; // the stages hold on to the streams of the first
   if (known.study) inStudy = showStudy(part("studio"), known.study, pane.model.name, openTrial);
-  tour(() => shown[0].pane);
+  tour(() => shown.map(({ pane }) => pane));
   if (models.length === 2 && fits(models[0], models[1]) && sameGrid(models[0], models[1])) showModels(models);
   showChoices();
   offer(loaded);
-  showCounts(counts);
+  showCounts(confusion);
   await ask();
   document.documentElement.dataset.ready = "live";
 }

@@ -9,6 +9,7 @@ import { figure, make } from "./words.js";
 
 /** @type {Uint8Array[]} */
 let palettes = [];
+export const NOTHING = "0 everywhere";
 
 /** @param {string[]} coded */
 export const setPalettes = (coded) => { palettes = coded.map(bytes); };
@@ -22,12 +23,12 @@ export function scaleOf(rows, most) {
       least = Math.min(least, row[i]);
     }
   const signed = least < -1e-6 * strongest;
-  return { most: most ?? (strongest || 1), signed, root: !signed };
+  return { most: most ?? strongest, signed, root: !signed };
 }
 
 /** @param {number} weight @param {Scale} scale */
 function colour(weight, { most, signed, root }) {
-  let share = weight / most;
+  let share = most ? weight / most : 0;
   if (root) share = Math.sign(share) * Math.sqrt(Math.abs(share));
   const level = Math.round(Math.min(Math.max(signed ? (share + 1) / 2 : share, 0), 1) * 254);
   return palettes[signed ? 1 : 0].subarray(4 * level, 4 * level + 4);
@@ -95,7 +96,8 @@ export class PatchMap {
     if (caption !== undefined) this.caption.textContent = caption;
     let best = 0;
     for (let i = 0; i < weights.length; i++) if (weights[i] > weights[best]) best = i;
-    this.stack.setAttribute("aria-label", `${this.name}: most, ${figure(weights[best])}, on ${pane.name(this.grid.first + best)}`);
+    const told = Array.from(weights).some(Boolean) ? `most, ${figure(weights[best])}, on ${pane.name(this.grid.first + best)}` : NOTHING;
+    this.stack.setAttribute("aria-label", `${this.name}: ${told}`);
   }
 }
 
@@ -130,6 +132,6 @@ export function legend(scale, name) {
   paint(canvas, steps, 255, { most: 1, signed: scale.signed, root: false });
   canvas.setAttribute("aria-hidden", "true");
   element.append(make("span", "", name), make("span", "", scale.signed ? figure(-scale.most) : "0"), canvas,
-    make("span", "", figure(scale.most) + (scale.root ? " (root scale)" : "")));
+    make("span", "", scale.most ? figure(scale.most) + (scale.root ? " (root scale)" : "") : NOTHING));
   return element;
 }

@@ -92,8 +92,8 @@ export class OnnxEngine {
     return this.sessions.get(name);
   }
 
-  /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance @returns {Promise<Answer>} */
-  look(name, pixels, masked, relevance) {
+  /** @param {Model} model @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance @returns {Promise<Answer>} */
+  look({ name }, pixels, masked, relevance) {
     const answer = this.turn.then(() => this.answer(name, pixels, masked, relevance));
     this.turn = answer.catch(() => {});
     return answer;

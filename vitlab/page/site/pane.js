@@ -15,6 +15,8 @@ export class Pane {
     this.pixels = new Uint8Array(model.channels * model.height * model.width);
     /** @type {Answer | null} */
     this.answer = null;
+    /** @type {(Uint8Array | Set<number>)[]} */
+    this.answered = []; // what it is the answer to: pixels, and what was taken away
     /** @type {Float32Array | null} */
     this.relevance = null;
     /** @type {Set<number>} */
@@ -22,6 +24,11 @@ export class Pane {
     /** @type {number | null} */
     this.chosen = null; // a patch, or what the head reads
     this.positions = model.positions ? floats(model.positions) : null;
+  }
+
+  /** Whether the answer is to another picture than is shown. */
+  get behind() {
+    return this.answered[0] !== this.pixels || this.answered[1] !== this.masked;
   }
 
   /** Whether nothing in the model tells one order of the patches from another. */

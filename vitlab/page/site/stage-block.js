@@ -9,9 +9,9 @@ import { make, percent } from "./words.js";
 const MOST = 10; // classes in the lens
 
 /** @param {import("./engine.js").Model} model */
-const explained = ({ shift }) =>
-  "Attention: each token gathers from the others what it asks for, each head in its own way. Then a small network works on every token"
-  + `${shift ? " and a few numbers of its four neighbours" : " alone"}. Both are added to what was there.`;
+const explained = ({ kinds, shift }) =>
+  (kinds.attention === "uniform" ? "Attention: every token gathers the same from all, whatever they are." : "Attention: each token gathers from the others what it asks for, each head in its own way.")
+  + ` Then a small network works on every token${shift ? " and a few numbers of its four neighbours" : " alone"}. Both are added to what was there.`;
 
 export class BlockStage {
   /** @param {Pane} pane @param {Stream[]} streams side by side @param {number} layer @param {string} name */
@@ -65,7 +65,7 @@ export class BlockStage {
     this.columns.forEach(({ column, fill, name }, at) => {
       const i = places[at];
       fill.style.height = `${100 * shares[i]}%`;
-      name.textContent = model.classes[i];
+      Object.assign(name, { textContent: model.classes[i], title: model.classes[i] });
       column.classList.toggle("best", i === best);
     });
     this.saying.replaceChildren("if it ended here: ", make("b", "", model.classes[best]), ` ${percent(shares[best])}`);

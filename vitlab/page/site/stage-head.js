@@ -1,6 +1,6 @@
 // @ts-check
 // The head: what is read, what reaches it through all blocks, and what of that speaks for the class.
-import { PatchMap, scaleOf } from "./maps.js";
+import { NOTHING, PatchMap, scaleOf } from "./maps.js";
 import { stage } from "./stage.js";
 import { figure, make, percent } from "./words.js";
 
@@ -17,7 +17,7 @@ const READ = {
 };
 
 /** The top of a map's own scale. @param {import("./maps.js").Scale} scale */
-const upTo = ({ most }) => `, up to ${figure(most)}`;
+const upTo = ({ most }) => (most ? `, up to ${figure(most)}` : `, ${NOTHING}`);
 
 /** @param {Float64Array[]} rows */
 const mean = (rows) => rows[0].map((_, i) => rows.reduce((sum, row) => sum + row[i] / rows.length, 0));

@@ -99,18 +99,27 @@ export class TokensStage {
 }
 
 const BAG = "This model has none: to it the patches are a bag, in any order.";
-const POSITIONS = {
+const TURNED = "each block turns queries and keys by where they lie, so that attention feels the distance.";
+const WITHOUT = {
   none: "This model has none: nothing is added that tells a token where it lies.",
   late: "They are added only where the scales are joined, after all blocks: until then nothing tells a token where it lies.",
-  rotary: "Nothing is added: each block turns queries and keys by where they lie, so that attention feels the distance.",
+  rotary: `Nothing is added: ${TURNED}`,
 };
+
+/** What tells a token where it lies. @param {Pane} pane */
+function placed(pane) {
+  const kind = pane.model.kinds.positions;
+  if (pane.bag) return BAG;
+  if (!pane.positions) return WITHOUT[/** @type {keyof typeof WITHOUT} */ (kind)] ?? WITHOUT.none;
+  const learned = "Nobody told it that there are rows and columns; it learned which places are alike.";
+  const added = `To each token a vector for its place is added. ${kind.startsWith("sinusoidal") ? "A fixed pattern says where each patch lies." : learned}`;
+  return added + (kind === "rotary" ? ` And ${TURNED}` : "");
+}
 
 export class PositionsStage {
   /** @param {Pane} pane */
   constructor(pane) {
-    const { kinds } = pane.model, told = pane.bag ? BAG : POSITIONS[/** @type {keyof typeof POSITIONS} */ (kinds.positions)];
-    const learned = kinds.positions === "learned" ? "Nobody told it that there are rows and columns; it learned which places are alike." : "A fixed pattern says where each patch lies.";
-    this.element = stage("positions", "Positions", told ?? `To each token a vector for its place is added. ${learned}`);
+    this.element = stage("positions", "Positions", placed(pane));
     this.maps = pane.positions ? pane.model.grids.map((grid) => new PatchMap(pane.model, grid, "Likeness of places", true)) : [];
     this.element.append(...this.maps.map((map) => map.element));
   }

@@ -1,6 +1,6 @@
 // @ts-check
 // A study: accuracy against cost, a dot for each point of its settings; a dot opens that very model.
-import { choose, make } from "./words.js";
+import { choose, make, pending } from "./words.js";
 
 /** @typedef {import("./engine.js").Study} Study @typedef {import("./engine.js").Point} Point */
 /** @typedef {"seconds" | "parameters"} Cost */
@@ -102,7 +102,7 @@ export function showStudy(section, study, opened, open) {
     button.setAttribute("aria-label", described(point, cost));
     Object.assign(button.style, { left: `${x}%`, bottom: `${y}%` });
     button.addEventListener("focus", () => { if (button.matches(":focus-visible")) show(place); });
-    button.addEventListener("click", () => { show(place); take(point.runs.find((run) => run.model)?.model ?? null); });
+    button.addEventListener("click", () => { show(place); pending(button, take(point.runs.find((run) => run.model)?.model ?? null)); });
     return button;
   }
 
@@ -127,12 +127,12 @@ export function showStudy(section, study, opened, open) {
 
   /** @param {string | null} name */
   async function take(name) {
-    if (!name || name === opened) return mark();
+    if (!name) return mark();
     problem = "";
     try {
       await open(name);
     } catch (refusal) {
-      problem = /** @type {Error} */ (refusal).message;
+      if (points[shown].runs.some((run) => run.model === name)) problem = /** @type {Error} */ (refusal).message;
     }
     mark();
   }

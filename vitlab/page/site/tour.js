@@ -29,7 +29,7 @@ const STEPS = [
         line(`The model gets ${model.height}×${model.width}${model.channels === 3 ? "×3" : ""} numbers from 0 to 255. First they are put on a common scale, by the mean μ and the deviation σ of all training pictures.`),
         equation(sub("x", "i"), "←", over(row(sub("x", "i"), "⁄", 255, MINUS, "μ"), "σ")),
         line(`The brightest ${model.channels === 3 ? "red " : ""}pixel, in row ${Math.floor(at / model.width) + 1}, column ${(at % model.width) + 1}:`),
-        equation(over(row(number(value, 0), "⁄", 255, MINUS, number(model.mean[0])), number(model.deviation[0])), "=", number((value / 255 - model.mean[0]) / model.deviation[0])),
+        equation(over(row(number(value, 0), "⁄", 255, MINUS, number(model.mean[0], 4)), number(model.deviation[0], 4)), "=", number((value / 255 - model.mean[0]) / model.deviation[0])),
       ];
     },
   },
@@ -66,6 +66,7 @@ const STEPS = [
         line(`How alike is the place in ${pane.name(patch)} to the one beside it, and to a far corner?`),
         equation("cos", "(", sub("p", "i"), ",", sub("p", "beside"), ")", "=", number(likeness[beside])),
         equation("cos", "(", sub("p", "i"), ",", sub("p", "far"), ")", "=", number(likeness[far])),
+        ...(model.kinds.positions === "rotary" ? [line("Each block also turns queries and keys by where they lie, so that attention feels the distance too.")] : []),
       ];
     },
   },
@@ -83,7 +84,7 @@ const STEPS = [
       return [
         line(model.kinds.attention === "uniform" ? "Here nobody asks: every token gathers the same from all, which is as simple as attention can be." : `Each token asks (its query) and is asked (its key). How well they match, over all others, is where it looks. Here ${many}, each with its own questions of e = ${e} numbers${model.normalised ? ", and both are normalised first" : ""}.`),
         kinds[/** @type {keyof typeof kinds} */ (model.kinds.attention)] ?? equation("A", "=", "A", "(", "z", ")"),
-        line(`Block 1, head 1, ${pane.looking}: most on ${pane.name(stream.grids[0].first + best)}, and all weights sum to`),
+        line(`Block 1, head 1, ${pane.looking}: ${model.kinds.attention === "uniform" ? "the same on every patch" : `most on ${pane.name(stream.grids[0].first + best)}`}, and all weights sum to`),
         equation("A", "=", figure(weights[best]), ",", "∑", "A", "=", number(sum, 3)),
         line("Point at any patch, here or above, to see where it looks."),
       ];
@@ -94,12 +95,13 @@ const STEPS = [
     tell: (pane) => {
       const { model } = pane, stream = streamOf(pane), token = stream.extra.length + patchOf(pane) - stream.grids[0].first;
       const { norm } = model, after = norm === "after", before = norm === "before", between = norm === "between";
-      const strengths = Array.from({ length: stream.layers + 1 }, (_, step) => number(pane.norms(stream, step)[token], 1));
+      const lengths = Array.from({ length: stream.layers + 1 }, (_, step) => pane.norms(stream, step)[token]), strengths = lengths.map((one) => number(one, 1));
+      const becomes = after ? "is brought to much the same length by every block" : lengths[stream.layers] > lengths[0] ? "grows" : "changes";
       return [
         line(`What was gathered is added to the token, not put in its place; then a small network (MLP) works on each token${model.shift ? `, here with ${model.shift} numbers of each neighbour` : " alone"}, and is added too.`),
         equation("z", "←", normed(after || between, row("z", "+", "attention", "(", normed(before || between, "z"), ")"))),
         equation("z", "←", normed(after, row("z", "+", "MLP", "(", normed(before, "z"), ")"))),
-        line(`So the token in ${pane.name(patchOf(pane))} grows, from before the first block to after the last:`),
+        line(`So the token in ${pane.name(patchOf(pane))} ${becomes}, from before the first block to after the last:`),
         equation("∥", "z", "∥", "=", ...strengths.flatMap((one, i) => (i ? [",", one] : [one]))),
       ];
     },
@@ -154,7 +156,7 @@ function list(lines) {
   return table;
 }
 
-/** @param {() => Pane} current */
+/** @param {() => Pane[]} current the first is spoken of */
 export function tour(current) {
   const panel = part("tour"), opener = part("tour-start");
   let place = -1;
@@ -178,13 +180,15 @@ export function tour(current) {
   heading.tabIndex = -1;
 
   const fill = () => {
-    if (place >= 0) body.replaceChildren(...STEPS[place].tell(current()));
+    if (place < 0) return;
+    const [pane, beside] = current();
+    count.textContent = `Step ${place + 1} of ${STEPS.length}${beside ? `, with the numbers of ${pane.model.name}` : ""}`;
+    body.replaceChildren(...STEPS[place].tell(pane));
   };
   const go = (/** @type {number} */ to) => {
     if (to >= STEPS.length) return close();
     place = Math.max(to, 0);
     panel.hidden = false;
-    count.textContent = `Step ${place + 1} of ${STEPS.length}`;
     heading.textContent = STEPS[place].title;
     panel.classList.toggle("left", Boolean(STEPS[place].left));
     /** @type {any} */ (back).disabled = place === 0;

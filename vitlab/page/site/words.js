@@ -24,7 +24,7 @@ export const part = (name) => document.getElementById(name);
 
 /** @param {number} share */
 export const percent = (share) =>
-  (share > 0.9995 && share < 1 ? "> 99.9" : (100 * share).toFixed(share < 0.0995 ? 1 : 0)) + "\u202f%";
+  (share > 0.9995 && share < 1 ? "> 99.9" : (100 * share).toFixed(Math.abs(share) < 0.0995 ? 1 : 0).replace(/^-0\.0$/, "0.0").replace("-", "\u2212")) + "\u202f%";
 
 /** @param {number} value */
 export const figure = (value) =>
@@ -43,10 +43,17 @@ export function softmax(logits) {
   return raised.map((one) => one / sum);
 }
 
+/** Show on what was clicked that its work is on its way. @param {HTMLElement} clicked @param {Promise<void> | void} work */
+export async function pending(clicked, work) {
+  clicked.setAttribute("aria-busy", "true");
+  await work;
+  clicked.removeAttribute("aria-busy");
+}
+
 /**
  * A row of choices of which one is taken; arrows move between them.
  * @param {HTMLElement} container @param {[any, Node | string, string?][]} options value, content, label
- * @param {any} chosen @param {(value: any) => void} act
+ * @param {any} chosen @param {(value: any) => Promise<void> | void} act
  */
 export function choose(container, options, chosen, act) {
   const had = container.contains(document.activeElement);
@@ -58,7 +65,7 @@ export function choose(container, options, chosen, act) {
     if (label) button.setAttribute("aria-label", label);
     button.tabIndex = value === chosen ? 0 : -1;
     button.append(content);
-    button.addEventListener("click", () => act(value));
+    button.addEventListener("click", () => pending(button, act(value)));
     return button;
   });
   if (buttons.length && !buttons.some((button) => button.tabIndex === 0)) buttons[0].tabIndex = 0;
@@ -70,7 +77,7 @@ export function choose(container, options, chosen, act) {
     const place = Math.max(buttons.indexOf(/** @type {any} */ (document.activeElement)), 0);
     const next = (place + step + options.length) % options.length;
     buttons[next].focus();
-    act(options[next][0]);
+    pending(buttons[next], act(options[next][0]));
   };
   if (had) /** @type {HTMLElement | null} */ (container.querySelector('[tabindex="0"]'))?.focus();
 }
