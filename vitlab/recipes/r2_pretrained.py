@@ -5,9 +5,9 @@ vitlab reproduce r2-pretrained · MNIST, small, from scratch: 62.24 %, mean of 3
 
 R2 takes timm's vit_small_patch16_224 and vit_base_patch16_224, pretrained on ImageNet. In their place stand models of
 16 tokens, 4 blocks and 4 heads that are pretrained here: small has 48 features, base 96, twice as many, as theirs have.
-Chosen here, the same for every variant: learned positions, class token, norms before the branches; first, with one
-seed, 4 epochs of 10,000 labelled pictures of Fashion-MNIST, of CIFAR-10, or of half of CIFAR-10's classes; then 15
-epochs of 500 pictures, all weights, AdamW at 1e-3, one epoch of warm-up and a cosine, batch 50.
+Chosen here, the same for every variant: learned positions, class token, norms before the branches; first, anew for
+each seed, 4 epochs of 10,000 labelled pictures of Fashion-MNIST, of CIFAR-10, or of half of CIFAR-10's classes; then
+15 epochs of 500 pictures, all weights, AdamW at 1e-3, one epoch of warm-up and a cosine, batch 50.
 """
 
 from vitlab.data import Mnist

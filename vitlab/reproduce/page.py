@@ -181,6 +181,14 @@ def _made_by(record: Mapping[str, Any], rows: Sequence[Row], link: str) -> str:
     apart = f" and {words.duration(compiling)} of compiling" if compiling >= 1 else ""
     epochs = " or ".join(f"{count:,}" for count in sorted({row.epochs for row in rows}))
     devices = words.listed(sorted({row.device for row in rows}))
+    firsts = {  # several variants may begin with the same
+        tuple(entry["first"]["settings"]): sum(run["train_seconds"] for run in entry["first"]["runs"])
+        / entry["together"]
+        for entry in record["variants"]
+        if entry.get("first", {}).get("runs")
+    }
+    if firsts:
+        apart = f" after {words.duration(sum(firsts.values()))} of what is learned first{apart}"
     return (
         f"`{record['command']}`: {seeds} seed{'s' * (seeds != '1')} a variant, {epochs} epochs, "
         f"{words.duration(sum(row.seconds for row in rows))} of training{apart} on {devices}{at_once}, "
