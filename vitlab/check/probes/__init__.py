@@ -1,7 +1,7 @@
 """The probes: each a question to a model, asked from outside, with a threshold that has a reason."""
 
 from vitlab.check.finding import Probe
-from vitlab.check.probes import batches, learning, outputs, pictures, running, torn
+from vitlab.check.probes import batches, gradients, learning, outputs, pictures, running, torn
 
 ROUNDING = (
     "1e-7 of the spread between pictures (1e-4 where the model refuses double precision): rounding stays far below, "
@@ -43,7 +43,12 @@ PROBES = (
         "numbers that were only moved are found again to the last bit; weights add up to 1 ± 1e-4",
         torn.torn,
     ),
-    Probe("gradients", "Does each weight receive a gradient?", "exactly 0: rounding is never that", learning.gradients),
+    Probe(
+        "gradients",
+        "Does each weight receive a gradient?",
+        "exactly 0, or 1e-12 of the largest where changing it does nothing: rounding is never the one, often the other",
+        gradients.gradients,
+    ),
     Probe("copies", "Do the blocks start with weights of their own?", "equal to the last bit", learning.copies),
     Probe(
         "depth",
