@@ -17,7 +17,7 @@ from torch import nn
 
 from vitlab.check.loaders import Loaders, found_in, loaders_of_run, named
 from vitlab.check.shapes import Shape, needs, subject_of
-from vitlab.check.subject import first_line
+from vitlab.check.subject import NotFinite, first_line
 from vitlab.engine.run import open_run, zoo
 from vitlab.errors import BadInput, choose, shorten
 from vitlab.foreign import foreign
@@ -152,16 +152,15 @@ def from_name(
 
 def first_model(module: ModuleType, loaders: Loaders, shape: Shape | None) -> Built:
     """A file without a name: a model it holds, else what builds one, else the last class; the first that answers."""
-    file, names = file_of(module), candidates(module)
-    unbuilt, unasked = [], []
-    for name in names:
+    file, unbuilt, unasked = file_of(module), [], []
+    for name in candidates(module):
         model = None
         try:
             model, make = from_name(module, name, {})
             subject = subject_of(model, shape)
             return Built(model, make, subject.shape, loaders, subject.guessed)
         except Exception as error:  # whatever a stranger's model raises
-            why = str(error) if isinstance(error, BadInput) else first_line(error)
+            why = str(error) if isinstance(error, BadInput | NotFinite) else first_line(error)
             if model is not None:
                 unasked.append(f"{name} of {file} cannot be asked: {why}")
             else:
@@ -169,7 +168,7 @@ def first_model(module: ModuleType, loaders: Loaders, shape: Shape | None) -> Bu
     if unasked:
         raise BadInput("; ".join(unasked[:2]))
     why = f" ({'; '.join(unbuilt[:2])})" if unbuilt else ": it defines no nn.Module"
-    raise BadInput(f"no model found in {file}{why}" + (f"; name one, as in {file}:{names[0]}(…)" if names else ""))
+    raise BadInput(f"no model found in {file}{why}")
 
 
 def file_of(module: ModuleType) -> str:
