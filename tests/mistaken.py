@@ -790,6 +790,13 @@ class Rounded(Sound):
         return super().tokens((4 * pictures).round().detach())
 
 
+class RoundedAnswer(Sound):
+    """One class named, the others at nought: a part of the picture is mostly too little to name another."""
+
+    def read(self, tokens: Tensor) -> Tensor:
+        return F.one_hot(super().read(tokens).argmax(dim=1), CLASSES).to(tokens)
+
+
 class RoundedHalf(Rounded):
     """And of the left half only."""
 

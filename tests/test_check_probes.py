@@ -25,6 +25,7 @@ from mistaken import (
     NotANumber,
     OneChannel,
     Rounded,
+    RoundedAnswer,
     SeveralOutputs,
     SilentTrain,
     Sound,
@@ -143,8 +144,9 @@ def test_a_transpose_that_shows_nowhere_is_left_open(transposed, verdict):
     assert asked.finding.verdict == verdict, asked.finding.measured
 
 
-def test_pixels_without_a_gradient_are_no_pixels_that_are_seen():
-    found = vitlab.check.check(Rounded, DIGIT, only=("reach",)).named("unknown")["reach"]
+@pytest.mark.parametrize("model", [Rounded, RoundedAnswer])
+def test_pixels_without_a_gradient_are_neither_seen_nor_unseen(model):
+    found = vitlab.check.check(model, DIGIT, only=("reach",)).named("unknown")["reach"]
     assert "none of 784 pixels has a gradient" in found.measured
 
 

@@ -20,7 +20,7 @@ PROBES = (
         "reach",
         "Does the output depend on every part of the picture?",
         "a pixel is unseen when its gradient is exactly 0 and changing it moves nothing; up to a fifth may be an edge "
-        "cut off",
+        "cut off, where the rest is one rectangle",
         pictures.reach,
     ),
     Probe("positions", "Does moving patches around change the output?", ROUNDING, pictures.positions),
@@ -28,7 +28,7 @@ PROBES = (
         "output",
         "Are the outputs logits?",
         "that all outputs of four pictures, at three loudnesses, have one sign and one sum or lie from 0 to 1 is no "
-        "accident",
+        "accident; nor that they end at two numbers, with any weight tensor a thousandfold",
         outputs.output,
     ),
     Probe(

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.check.finding import Finding, fine, unknown
-from vitlab.check.subject import Subject, answer_of, first_line, tensors_in
+from vitlab.check.subject import NotFinite, Subject, answer_of, first_line, tensors_in
 
+DROPS = (nn.MultiheadAttention, nn.modules.dropout._DropoutNd)
 FEW = 4  # outputs of a layer without gradient below which none is suspected: a ReLU may be off for all pictures
 
 
@@ -18,25 +19,9 @@ def gradients(subject: Subject) -> Finding:
     named = {name: parameter for name, parameter in subject.model.named_parameters() if parameter.requires_grad}
     if not named:
         return unknown("no weight is to be learned")
-    without = set(named)
-    still = {name: torch.ones(len(named[name]), dtype=torch.bool) for name in matrices(subject.model) if name in named}
-    for training in (False, True):
-        with subject.lent(shaken=True, training=training) as precision:
-            pictures = subject.pictures(8, dtype=precision)
-            returned = subject.call(pictures)
-            loss = loss_of(answer_of(returned), subject.labels(8)) + others_of(returned)
-            try:
-                if loss.requires_grad:
-                    loss.backward()
-            except RuntimeError:
-                if trouble := no_way_back(subject):
-                    return cannot_be_trained(trouble)
-                raise
-            without -= {name for name, p in named.items() if p.grad is not None and bool(p.grad.any())}
-            line = line_of(precision, [p.grad for p in named.values() if p.grad is not None])
-            for name in still:
-                if (gradient := named[name].grad) is not None:
-                    still[name] &= (gradient.abs().amax(dim=1) <= line).cpu()
+    if trouble := no_way_back(subject):
+        return cannot_be_trained(trouble)
+    without, still = left_out(subject, named)
     frozen = sum(not parameter.requires_grad for parameter in subject.model.parameters())
     unused = {} if without else unused_rows(subject, {name: rows for name, rows in still.items() if rows.sum() >= FEW})
     if unused:
@@ -55,11 +40,35 @@ def gradients(subject: Subject) -> Finding:
     )
 
 
+def left_out(subject: Subject, named: dict[str, nn.Parameter]) -> tuple[set[str], dict[str, Tensor]]:
+    """The weights that get no gradient in either mode, and of the others the rows of matrices that get none."""
+    without = set(named)
+    still = {name: torch.ones(len(named[name]), dtype=torch.bool) for name in matrices(subject.model) if name in named}
+    for training in (False, True):
+        with subject.lent(shaken=True, training=training) as precision:
+            for module in subject.model.modules():
+                if isinstance(module, DROPS):
+                    module.eval()  # what is dropped gives a gradient to what would make no difference
+            returned = subject.call(subject.pictures(8, dtype=precision))
+            loss = loss_of(answer_of(returned), subject.labels(8)) + others_of(returned)
+            if loss.requires_grad:
+                loss.backward()
+            without -= {name for name, p in named.items() if p.grad is not None and bool(p.grad.any())}
+            line = line_of(precision, [p.grad for p in named.values() if p.grad is not None])
+            for name in still:
+                if (gradient := named[name].grad) is not None:
+                    still[name] &= (gradient.abs().amax(dim=1) <= line).cpu()
+    return without, still
+
+
 def no_way_back(subject: Subject) -> str:
     """What one of two backward passes raises as they are made in training: its mode, single precision."""
     with subject.lent(torch.float32, training=True):
         for step in range(2):
-            loss = loss_of(subject.answer(subject.pictures(8), seed=step), subject.labels(8))
+            try:
+                loss = loss_of(subject.answer(subject.pictures(8), seed=step), subject.labels(8))
+            except NotFinite:
+                return ""
             try:
                 if loss.requires_grad:
                     loss.backward()

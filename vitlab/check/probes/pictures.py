@@ -121,11 +121,10 @@ def reach(subject: Subject) -> Finding:
             "the batch (batch_first=True).",
             (picture,),
         )
-    guess = "; the shape was guessed: give it with --shape" if subject.guessed else ""
     if lost < total / 5 and is_an_edge(subject, dead):
         return Finding(
             "warning",
-            measured + guess,
+            measured + ("; the shape was guessed: give it with --shape" if subject.guessed else ""),
             "A part of the picture is never seen, mostly because the patch does not divide the picture's side.",
             "What lies there cannot help; on centred digits it rarely matters.",
             "Choose a patch that divides height and width, or pad the picture.",
@@ -133,7 +132,7 @@ def reach(subject: Subject) -> Finding:
         )
     return Finding(
         "mistake",
-        measured + guess,
+        measured,
         f"{'Much' if lost >= total / 5 else 'A part'} of the picture never reaches the output: tokens are dropped, or "
         "the token that is read does not attend to the others.",
         "The model judges by the rest.",
@@ -155,6 +154,8 @@ def unseen(subject: Subject, dark: Tensor, precision: torch.dtype) -> Tensor:
     if not dark.any() or not moves(dark):
         return dark
     dead = torch.zeros_like(dark)
+    if outputs.unique().numel() < outputs.numel():  # rounded outputs stay as they are, where little is changed
+        return dead
     rows, columns = (torch.arange(side, device=dark.device) * BLOCKS // side for side in dark.shape[1:])
     for place in range(BLOCKS**2):
         block = dark & (rows[:, None] * BLOCKS + columns == place)
