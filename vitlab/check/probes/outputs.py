@@ -13,9 +13,12 @@ LOUD = 1e3  # by how much weights are amplified
 LOW = 0.1  # a floor of the loss that a training comes to
 # What no logits are: what is seen of it, and what makes it.
 NOT_LOGITS = {
-    "probabilities": ("all outputs have one sign and the same sum for every picture", "A softmax"),
-    "shares from 0 to 1": ("all outputs lie between 0 and 1", "A sigmoid, or something else that bounds them to 0…1,"),
-    "no negative numbers": ("no output is negative, and some are exactly 0", "A ReLU"),
+    "probabilities": ("all outputs have one sign and the same sum for every picture, however loud", "A softmax"),
+    "shares from 0 to 1": (
+        "all outputs lie between 0 and 1, however loud the pictures",
+        "A sigmoid, or something else that bounds them to 0…1,",
+    ),
+    "no negative numbers": ("no output is negative, and some are exactly 0, however loud the pictures", "A ReLU"),
 }
 LOUDER = (1.0, 10.0, 100.0)  # how much the pictures are amplified: logits grow with them, what is bounded does not
 
@@ -62,14 +65,14 @@ def not_logits(kind: str, classes: int) -> Finding:
     if kind == "no negative numbers":
         return Finding(
             "mistake",
-            f"{measured}, however loud the pictures",
+            measured,
             f"{what} after the last layer: a class whose logit is below 0 gets no gradient, and stays wrong.",
             "The loss of a picture whose own class is cut off cannot fall through it.",
             "Let the last layer be a Linear, with nothing after it.",
         )
     return Finding(
         "mistake",
-        f"{measured}, however loud the pictures",
+        measured,
         f"{what} inside the model, and a softmax inside cross-entropy on top of it: for {classes} classes the loss "
         f"cannot fall below {floor_of(classes, 1.0):.2f}, and the gradient fades as the model becomes sure.",
         "Report R1 lost 2.88 points of MNIST to it.",
