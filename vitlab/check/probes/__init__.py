@@ -46,7 +46,7 @@ PROBES = (
     Probe(
         "gradients",
         "Does each weight receive a gradient?",
-        "exactly 0, or 1e-12 of the largest where changing it does nothing: rounding is never the one, often the other",
+        "exactly 0, or 1e-15 of the largest where changing it does nothing: rounding is never the one, often the other",
         gradients.gradients,
     ),
     Probe("copies", "Do the blocks start with weights of their own?", "equal to the last bit", learning.copies),

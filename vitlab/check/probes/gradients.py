@@ -100,7 +100,7 @@ def matrices(model: nn.Module) -> Iterator[str]:
 def line_of(precision: torch.dtype, gradients: list[Tensor]) -> float:
     """The size up to which a gradient may be what rounding leaves of none; in single precision that cannot be told."""
     largest = max((float(gradient.abs().max()) for gradient in gradients), default=0.0)
-    return 1e-12 * largest if precision == torch.float64 else 0.0
+    return 1e-15 * largest if precision == torch.float64 else 0.0
 
 
 def unused_rows(subject: Subject, still: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -117,7 +117,7 @@ def unused_rows(subject: Subject, still: dict[str, Tensor]) -> dict[str, Tensor]
                 weight[rows] = torch.randn(weight[rows].shape, generator=generator, dtype=torch.float64).to(weight)
                 after = subject.answer(pictures)
                 double = precision == torch.float64
-                effect = effect or (subject.apart(before, after) > 1e-9 if double else not torch.equal(before, after))
+                effect = effect or (subject.apart(before, after) > 1e-12 if double else not torch.equal(before, after))
         if not effect:
             unused[name] = rows
     return unused
@@ -132,7 +132,7 @@ def never_read(unused: dict[str, Tensor]) -> Finding:
         f"{int(rows.sum())} of the {len(rows)} outputs of {name.removesuffix('.weight')} are never used "
         f"(between {first} and {last}){more}: whatever their weights, the model answers the same",
         "A part of what the layer makes is dropped: a head that is not joined, or queries, keys or values of a joint "
-        "layer of which one is not read.",
+        "layer of which one is not read; or queries and keys of tokens that are all alike by then.",
         "The model learns with the rest; a part you count on may be missing.",
         "Look at how the output is split, and that each of the parts is used once.",
     )
