@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -609,6 +610,238 @@ class NegativeShares(Sound):
         return -10 * super().read(tokens).softmax(dim=-1)
 
 
+# What cannot be trained, keeps something between calls, or bounds its answers; and what looks like it and is sound.
+
+
+class ChangedInPlace(Sound):
+    """The gradient of a sigmoid needs its output, which is another by then."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        tokens = super().tokens(pictures).sigmoid()
+        tokens *= 2
+        return tokens
+
+
+class SummedInPlace(Sound):
+    """In place, too, and harmless: no gradient needs a sum."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        tokens = super().tokens(pictures)
+        tokens += 1
+        return tokens
+
+
+class AllZero(Sound):
+    """No weight tells two pictures apart, and none learns to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+
+
+class ZeroHead(Sound):
+    """The head starts at zero, and learns all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for parameter in self.head.parameters():
+            nn.init.zeros_(parameter)
+
+
+class Lingering(Sound):
+    """The tokens of the last batch are added to those of this one."""
+
+    last: Tensor | None = None
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        tokens = super().tokens(pictures)
+        mixed = tokens if self.last is None else tokens + 0.1 * self.last.mean(dim=0).to(tokens)
+        self.last = tokens.detach()
+        return mixed
+
+
+class Cached(Sound):
+    """A table that is made at the first call, and again for another precision."""
+
+    table: Tensor | None = None
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        if self.table is None or self.table.dtype != pictures.dtype:
+            self.table = torch.linspace(0, 1, TOKENS + 1, dtype=pictures.dtype)[:, None]
+        return super().tokens(pictures) + self.table
+
+
+class TanhLogits(Sound):
+    def read(self, tokens: Tensor) -> Tensor:
+        return super().read(tokens).tanh()
+
+
+class SoftCap(Sound):
+    """Bounded far out, where it does no harm."""
+
+    def read(self, tokens: Tensor) -> Tensor:
+        return 30 * (super().read(tokens) / 30).tanh()
+
+
+class DroppedLogits(Sound):
+    def read(self, tokens: Tensor) -> Tensor:
+        return F.dropout(super().read(tokens), 0.3, self.training)
+
+
+class LostPatch(Sound):
+    """The class token takes the place of the first patch."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        tokens = super().tokens(pictures)
+        return torch.cat([tokens[:, :1], tokens[:, :1], tokens[:, 2:]], dim=1)
+
+
+class LostRow(Sound):
+    """Less is cut off than many a patch leaves over, but at one side only."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        return super().tokens(F.pad(pictures[:, :, :-4], (0, 0, 0, 4)))
+
+
+class OneValue(Wired):
+    """Each query finds the same: the mean of all tokens."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
+        return self.out(self.join(self.weigh(q @ k.mT / self.divisor) @ v.mean(dim=2, keepdim=True).expand_as(v)))
+
+
+class Widths(Sound):
+    """Learned widths, which must be positive: their root is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widths = nn.Parameter(torch.full((WIDTH,), 0.05))
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        return super().tokens(pictures) * self.widths.sqrt()
+
+
+class Supervised(Sound):
+    """In training each depth has a head and a loss of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others = nn.ModuleList(nn.Linear(WIDTH, CLASSES) for _ in range(2))
+
+    def forward(self, pictures: Tensor) -> Tensor | tuple[Tensor, list[Tensor]]:  # type: ignore[override]
+        tokens, others = self.tokens(pictures) + self.positions, []
+        for block, head in zip(self.blocks, [*self.others, None], strict=True):
+            tokens = block(tokens)
+            others += [head(tokens[:, 0])] if head is not None else []
+        return (self.read(tokens), others) if self.training else self.read(tokens)
+
+
+@dataclass
+class Distilled:
+    logits: Tensor
+    teacher: Tensor | None
+
+
+class DistilledObject(Sound):
+    """The same with one head more, in an object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, pictures: Tensor) -> Distilled:  # type: ignore[override]
+        tokens = self.blocks(self.tokens(pictures) + self.positions)
+        return Distilled(self.read(tokens), self.teacher(tokens[:, 1]) if self.training else None)
+
+
+class SinglePrecision(Sound):
+    """Whatever comes in goes on in float32, and the blocks start at next to nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small = nn.Parameter(torch.full((WIDTH,), 1e-6))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        tokens = self.tokens(pictures.float()) + self.positions
+        return self.read(tokens + self.small * self.blocks(tokens))
+
+
+class Shifting(Sound):
+    """Looks at the picture as far aside as it says itself; at first not at all aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aside = nn.Linear(SIDE * SIDE, 6)
+        nn.init.zeros_(self.aside.weight)
+        with torch.no_grad():
+            self.aside.bias.copy_(torch.tensor([1.0, 0, 0, 0, 1, 0]))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        middle = pictures[:, :, 4:-4, 4:-4].mean(dim=(2, 3))
+        aside = self.aside(middle.expand(-1, SIDE * SIDE)).view(-1, 2, 3)
+        places = F.affine_grid(aside, list(pictures.shape), align_corners=False)
+        return super().forward(F.grid_sample(pictures, places, align_corners=False))
+
+
+class Rounded(Sound):
+    def tokens(self, pictures: Tensor) -> Tensor:
+        return super().tokens((4 * pictures).round().detach())
+
+
+class RoundedAnswer(Sound):
+    """One class named, the others at nought: a part of the picture is mostly too little to name another."""
+
+    def read(self, tokens: Tensor) -> Tensor:
+        return F.one_hot(super().read(tokens).argmax(dim=1), CLASSES).to(tokens)
+
+
+class RoundedHalf(Rounded):
+    """And of the left half only."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        return super().tokens(torch.cat([pictures[..., : SIDE // 2], 0 * pictures[..., SIDE // 2 :]], dim=-1))
+
+
+class ThirtyTwo(Sound):
+    """A batch size that is written down."""
+
+    def tokens(self, pictures: Tensor) -> Tensor:
+        return torch.cat([self.token.expand(32, -1, -1), self.embed(cut(pictures))], dim=1)
+
+
+class TwoArguments(Sound):
+    def forward(self, pictures: Tensor, labels: Tensor) -> Tensor:  # type: ignore[override]
+        return F.cross_entropy(super().forward(pictures), labels)
+
+
+class AsMany(nn.Module):
+    """As many cells as features, so that a missing transpose shows nowhere."""
+
+    def __init__(self, transposed: bool):
+        super().__init__()
+        self.transposed, self.embed = transposed, nn.Conv2d(1, TOKENS, PATCH, PATCH)
+        self.positions = nn.Parameter(torch.randn(TOKENS, TOKENS) * 0.02)
+        self.mix, self.head = nn.Linear(TOKENS, TOKENS), nn.Linear(TOKENS, CLASSES)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        cells = self.embed(pictures).flatten(2)
+        tokens = (cells.mT if self.transposed else cells) + self.positions
+        return self.head(self.mix(tokens).relu().mean(dim=1))
+
+
+class Recurrent(nn.Module):
+    """Row after row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.head = nn.GRU(SIDE, WIDTH, batch_first=True), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.head(self.rows(pictures[:, 0])[0][:, -1])
+
+
 SOUND: dict[str, Callable[[], nn.Module]] = {
     "Sound": Sound,
     "batch_first": lambda: BatchFirst(batch_first=True),
@@ -621,6 +854,16 @@ SOUND: dict[str, Callable[[], nn.Module]] = {
     "BetweenChannels": with_attention(BetweenChannels),
     "Bits16": lambda: Sound().bfloat16(),
     "OneBlock": OneBlock,
+    "SummedInPlace": SummedInPlace,
+    "ZeroHead": ZeroHead,
+    "Cached": Cached,
+    "SoftCap": SoftCap,
+    "Widths": Widths,
+    "Supervised": Supervised,
+    "DistilledObject": DistilledObject,
+    "SinglePrecision": SinglePrecision,
+    "Shifting": Shifting,
+    "Recurrent": Recurrent,
 }
 
 # Each mistake, and the probes that must find it; no other may.
@@ -660,4 +903,13 @@ MISTAKES: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "InPlace": (InPlace, {"repeatable"}),
     "TwoAtATime": (TwoAtATime, {"batch-sizes"}),
     "Vanishing": (Vanishing, {"depth", "overfit"}),
+    "ChangedInPlace": (ChangedInPlace, {"gradients", "overfit"}),
+    "AllZero": (AllZero, {"overfit"}),
+    "Lingering": (Lingering, {"repeatable"}),
+    "TanhLogits": (TanhLogits, {"output"}),
+    "DroppedLogits": (DroppedLogits, {"output"}),
+    "LostPatch": (LostPatch, {"reach"}),
+    "LostRow": (LostRow, {"reach"}),
+    "OneValue": (with_attention(OneValue), {"gradients"}),
+    "RoundedHalf": (RoundedHalf, {"reach"}),
 }

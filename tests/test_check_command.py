@@ -32,6 +32,8 @@ SUBMISSIONS = {
     "wrong.py": "import torch\n\ncriterion = torch.nn.CrossEntropyLoss()\n\nclass ViT(torch.nn.Linear):\n"
     "    def __init__(self):\n        super().__init__(3, 3)\n\n    def forward(self, x):\n"
     "        raise ValueError('odd shape')\n",
+    "argues.py": "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', required=True)\n"
+    "parser.parse_args()\n",
     "asks.py": "patch = int(input('patch size? '))\n",
     "eats.py": "import torch\nheap = torch.ones(40, 2**28)\n",
     "empty.py": "x = 1\n",
@@ -85,7 +87,9 @@ def test_a_folder_of_submissions_makes_one_table(program, folder, environment, t
     troubles = {
         "trains.py": "no answer within 5 s", "exits.py": "it calls exit(3)", "dies.py": "SIGABRT",
         "broken.py": "SyntaxError", "raises.py": "ValueError: no such patch (raises.py, line 6)",
-        "wrong.py": "ValueError: odd shape",
+        "wrong.py": "ViT of wrong.py cannot be asked: no usual picture shape",
+        "argues.py": "it calls exit(2) when it is imported or built; it last printed: argues.py: error: the following "
+        "arguments are required: --data",
         "asks.py": "asks for input", "eats.py": "memory", "empty.py": "defines no nn.Module",
         "wants.py": "ViT needs patch, width", "nan.py": "not all finite",
     }  # fmt: skip
@@ -97,6 +101,31 @@ def test_a_folder_of_submissions_makes_one_table(program, folder, environment, t
     assert all(name in page for name in SUBMISSIONS)
     assert "http://" not in page
     assert "https://" not in page
+
+
+def test_the_table_has_what_is_open_and_folders_without_a_file(vitlab, environment, tmp_path):
+    made = tmp_path / "submissions"
+    (made / "nothing").mkdir(parents=True)
+    (made / "mine.py").write_text("from mistaken import Rounded\nmodel = Rounded()\n", encoding="utf-8")
+    words = ("--folder", "submissions", "--only", "reach", "neighbours")
+    told = vitlab("check", *words).stdout
+    assert told.splitlines()[0].split() == ["model", "weights", "mistakes", "warnings", "open"]
+    assert told.splitlines()[1].split()[-2:] == ["none", "reach"]
+    assert "no Python file in submissions/nothing" in told
+
+
+def test_only_the_model_that_was_built_is_spoken_of(vitlab, environment, tmp_path):
+    """Its parts want arguments, which is no reason that it has no answer."""
+    (tmp_path / "mine.py").write_text(
+        "import mistaken\nfrom torch import nn\n\nclass Part(nn.Module):\n    def __init__(self, width):\n"
+        "        super().__init__()\n\nclass ViT(mistaken.Sound):\n    def forward(self, x):\n"
+        "        return super().forward(x).argmax(1)\n",
+        encoding="utf-8",
+    )
+    told = " ".join(vitlab("check", "mine.py", status=1).stdout.split())
+    assert "ViT of mine.py cannot be asked: the model returns a tensor of shape (2,), not (batch, classes)" in told
+    assert "width" not in told
+    assert "BadInput" not in told
 
 
 def test_the_report_of_one_model(vitlab, environment, tmp_path):

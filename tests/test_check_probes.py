@@ -9,12 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kinds import ATTENTIONS, EVERY_MODEL, HEADS, is_blind, mixes_pictures
-from mistaken import HEADS as HEADS_OF
 from mistaken import (
+    CLASSES,
     MISTAKES,
     SCORES,
     SOUND,
     WIDTH,
+    AsMany,
     Attention,
     AttentionPool,
     Block,
@@ -23,17 +24,23 @@ from mistaken import (
     NegativeShares,
     NotANumber,
     OneChannel,
+    Rounded,
+    RoundedAnswer,
     SeveralOutputs,
     SilentTrain,
     Sound,
+    ThirtyTwo,
+    TwoArguments,
     Written,
 )  # fmt: skip
+from mistaken import HEADS as HEADS_OF
 from torch import Tensor, nn
 
 import vitlab.check
 from vitlab.check.probes import PROBES, learning
 from vitlab.check.probes.pictures import large_blocks, shuffle
-from vitlab.check.subject import NotFinite, Subject, find_shape
+from vitlab.check.shapes import find_shape
+from vitlab.check.subject import NotFinite, Subject
 from vitlab.check.trace import watched
 from vitlab.errors import BadInput
 from vitlab.model import MultiScale, Shape, ViT
@@ -82,6 +89,16 @@ def test_each_mistake_is_found_by_the_probes_that_should(name):
         "BetweenChannels": set(),
         "Bits16": set(),
         "OneBlock": {"copies"},
+        "SummedInPlace": set(),
+        "ZeroHead": set(),
+        "Cached": set(),
+        "SoftCap": set(),
+        "Widths": set(),
+        "Supervised": set(),
+        "DistilledObject": {"export"},
+        "SinglePrecision": set(),
+        "Shifting": set(),
+        "Recurrent": {"export"},
     }.items(),
 )
 def test_a_sound_model_has_no_mistake(name, warnings):
@@ -101,6 +118,68 @@ def test_a_model_in_16_bits_is_found_its_shape():
 def test_rows_that_are_not_one_for_each_picture_are_named(shape):
     with pytest.raises(BadInput, match=r"2 pictures are answered with 17 rows of 10.*x\[0\] where x\[:, 0\]"):
         vitlab.check.check(FirstPicture(), shape)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (ThirtyTwo, "a batch of 32 pictures of 1x28x28 is answered, but one of 2 is not"),
+        (TwoArguments, "its forward needs labels beside the pictures"),
+    ],
+)
+@pytest.mark.parametrize("shape", [None, DIGIT])
+def test_what_a_model_wants_besides_is_named(model, says, shape):
+    with pytest.raises(BadInput, match=says):
+        vitlab.check.check(model, shape)
+
+
+def test_what_is_no_model_is_told_at_once():
+    with pytest.raises(TypeError, match=r"a model is an nn\.Module or a function that builds one, not str"):
+        vitlab.check.assert_healthy("model.py")
+
+
+@pytest.mark.parametrize(("transposed", "verdict"), [(False, "unknown"), (True, "fine")])
+def test_a_transpose_that_shows_nowhere_is_left_open(transposed, verdict):
+    asked = vitlab.check.check(lambda: AsMany(transposed), DIGIT, only=("torn",)).asked["torn"]
+    assert asked.finding.verdict == verdict, asked.finding.measured
+
+
+@pytest.mark.parametrize("model", [Rounded, RoundedAnswer])
+def test_pixels_without_a_gradient_are_neither_seen_nor_unseen(model):
+    found = vitlab.check.check(model, DIGIT, only=("reach",)).named("unknown")["reach"]
+    assert "none of 784 pixels has a gradient" in found.measured
+
+
+def test_an_edge_that_a_patch_leaves_over_is_a_warning_and_a_guessed_shape_is_told():
+    """Patches of 9 leave one of 28 rows and columns over; that may be the guess's fault."""
+    model = nn.Sequential(nn.Conv2d(1, 8, 9, 9), nn.Flatten(), nn.GELU(), nn.Linear(8 * 9, CLASSES))
+    for shape in (DIGIT, None):
+        found = vitlab.check.check(model, shape, only=("reach",)).named("warning")["reach"]
+        assert found.measured.startswith(f"{28 * 28 - 27 * 27} of 784 pixels")
+        assert ("the shape was guessed" in found.measured) == (shape is None)
+    assert not vitlab.check.check(model, (1, 27, 27), only=("reach",)).named("warning")
+
+
+@pytest.mark.parametrize(("model", "words"), [("Recurrent", "nn.GRU"), ("DistilledObject", "register_dataclass")])
+def test_what_keeps_a_model_from_being_one_graph_is_told_in_fitting_words(model, words):
+    found = vitlab.check.check(SOUND[model], DIGIT, only=("export",)).named("warning")["export"]
+    assert words in found.meaning + found.remedy
+
+
+def test_a_relu_of_small_logits_is_no_sigmoid():
+    """All its outputs lie between 0 and 1, too."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.LayerNorm(64), nn.Linear(64, 10), nn.ReLU())
+    with torch.no_grad():
+        model[3].weight.mul_(1e-3)
+    frozen = model.requires_grad_(False)  # so that shaking leaves them small
+    (found,) = vitlab.check.check(frozen, DIGIT, only=("output",)).named("mistake").values()
+    assert "ReLU" in found.meaning
+
+
+def test_the_floor_of_bounded_logits_is_that_of_the_surest_answer():
+    (found,) = vitlab.check.check(MISTAKES["TanhLogits"][0], DIGIT, only=("output",)).named("mistake").values()
+    surest = 2 * F.one_hot(torch.tensor([0]), CLASSES).double() - 1
+    assert f"cannot fall below {float(F.cross_entropy(surest, torch.tensor([0]))):.2f}" in found.meaning
 
 
 def test_frozen_weights_are_counted():
@@ -263,7 +342,7 @@ def test_a_picture_need_not_be_square():
         assert not report.named("unknown")
 
 
-@pytest.mark.parametrize("name", ["Sound", "batch_first"])
+@pytest.mark.parametrize("name", ["Sound", "batch_first", "Cached"])
 def test_a_model_is_left_as_it_was(name):
     model = SOUND[name]()
     model.train()
@@ -273,8 +352,10 @@ def test_a_model_is_left_as_it_was(name):
     gradients = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
     modes = [module.training for module in model.modules()]
     places = [p.data_ptr() for p in model.parameters()]
-    state = torch.get_rng_state()
+    state, attributes = torch.get_rng_state(), vars(model).copy()
     vitlab.check.check(model, DIGIT)
+    assert all(vars(model)[name] is value for name, value in attributes.items())
+    assert vars(model).keys() == attributes.keys()
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert [p.data_ptr() for p in model.parameters()] == places
@@ -368,6 +449,9 @@ def test_a_learned_factor_is_not_judged():
     ("model", "shape"),
     [
         (Sound, (1, 28, 28)),
+        (lambda: nn.Sequential(nn.LazyConv2d(8, 4, 4), nn.Flatten(), nn.Linear(8 * 49, 3)), (3, 28, 28)),
+        (lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), (3, 32, 32)),
+        (lambda: nn.Sequential(nn.Conv2d(1, 8, 5), nn.Flatten(), nn.MaxPool1d(8), nn.Linear(576, 3)), (1, 28, 28)),
         (lambda: ViT(width=16, depth=1).build(Shape(3, 32, 32), 4), (3, 32, 32)),
         (lambda: ViT(width=16, depth=1, positions=NoPositions()).build(Shape(1, 28, 28), 4), (1, 28, 28)),
     ],

@@ -13,7 +13,8 @@ from torch.nn import functional
 from vitlab.check.finding import Asked, Finding, Probe, Report, ends_the_program, unknown
 from vitlab.check.loaders import Loaders
 from vitlab.check.probes import PROBES
-from vitlab.check.subject import NotFinite, Subject, find_shape, first_line
+from vitlab.check.shapes import subject_of
+from vitlab.check.subject import AllAlike, NotFinite, Subject, first_line
 from vitlab.errors import BadInput, choose
 
 OURS = str(Path(__file__).parent)
@@ -33,6 +34,8 @@ def check(
     skip: Sequence[str] = (),
 ) -> Report:
     """Ask a model (or what builds one) every probe; `shape`, (channels, height, width), is found where left out."""
+    if not callable(model):
+        raise TypeError(f"a model is an nn.Module or a function that builds one, not {type(model).__name__}")
     make = None if isinstance(model, nn.Module) else model
     built = model if isinstance(model, nn.Module) else model()
     subject = subject_of(built, shape, Loaders(train, test), make, classes)
@@ -49,19 +52,8 @@ def assert_healthy(
     mistakes = report.named("mistake")
     if mistakes:
         lines = [f"{name}: {found.measured}. {found.meaning} {found.remedy}" for name, found in mistakes.items()]
-        raise AssertionError("\n".join([f"{len(mistakes)} mistakes in {report.model}", *lines]))
-
-
-def subject_of(
-    model: nn.Module,
-    shape: tuple[int, int, int] | None,
-    loaders: Loaders,
-    make: Callable[[], nn.Module] | None,
-    classes: int | None,
-) -> Subject:
-    if not isinstance(model, nn.Module):
-        raise BadInput(f"a model is an nn.Module of (b, c, y, x) → (b, classes), not {type(model).__name__}")
-    return Subject(model, shape or find_shape(model), make, loaders, classes)
+        count = f"{len(mistakes)} mistake{'s' * (len(mistakes) != 1)}"
+        raise AssertionError("\n".join([f"{count} in {report.model}", *lines]))
 
 
 def chosen(only: Sequence[str], skip: Sequence[str], loaders: bool) -> list[Probe]:
@@ -80,7 +72,7 @@ def ask(probe: Probe, subject: Subject) -> Asked:
         finding = probe.ask(subject)
     except SystemExit as end:
         finding = ends_the_program(f"the model calls exit({end.code!r}) while it is asked")
-    except (NotFinite, BadInput) as error:
+    except (NotFinite, AllAlike, BadInput) as error:
         finding = unknown(str(error))
     except Exception as error:
         who = "vitlab's own probe failed, which is our fault, not the model's:" if is_ours(error) else "it raised"

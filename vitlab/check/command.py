@@ -69,8 +69,8 @@ def check(
     """
     if list:
         return show_probes(out)
-    named = [*targets, *(submissions(folder) if folder else [])]
-    if not named:
+    found, empty = submissions(folder) if folder else ([], [])
+    if not (named := [*targets, *found]):
         raise BadInput("nothing to check: write vitlab check FILE.py:CLASS, or --folder FOLDER")
     if not chosen(only, skip, loaders=True):
         raise BadInput("no probe is left to ask: --skip names all that --only does")
@@ -85,7 +85,7 @@ def check(
     if json:
         print(to_json(reports))
     elif folder or len(reports) > 1:
-        show_table(out, reports)
+        show_table(out, reports, empty)
     if html:
         write(html, render(reports).encode())
     if not all(report.healthy for report in reports):
@@ -132,17 +132,19 @@ def check_all(targets: Sequence[str], order: Order, tell: Callable[[str], None])
             raise
 
 
-def submissions(folder: Path) -> list[str]:
-    """Every Python file of a folder, and of each folder in it the one that holds the model."""
+def submissions(folder: Path) -> tuple[list[str], list[str]]:
+    """Every Python file of a folder, and of each folder in it the one that holds the model; and folders without one."""
     if not folder.is_dir():
         raise BadInput(f"no folder {shorten(str(folder))}")
     found = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
+    empty = []
     for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "_"))):
         files = sorted(inner.glob("*.py"))
         found += [inner / name for name in FIRST if inner / name in files][:1] or files[:1]
+        empty += [str(inner)] * (not files)
     if not found:
         raise BadInput(f"no Python file in {shorten(str(folder))}")
-    return [str(path) for path in found]
+    return [str(path) for path in found], empty
 
 
 def read_shape(text: str | None) -> tuple[int, int, int] | None:

@@ -70,7 +70,8 @@ def follow(
     asking = ""
     while (said := process.next()) is not None:
         if "trouble" in said:
-            return replace(report, trouble=said["trouble"]), "", True
+            printed = process.last_printed() if said["left"] else ""
+            return replace(report, trouble=said["trouble"] + printed), "", True
         if "end" in said:
             return report, "", True
         if "model" in said:
@@ -181,5 +182,11 @@ class Process:
             )
         status = self.status()
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return f"its process {how} {when}{self.last_printed()}"
+
+    def last_printed(self) -> str:
+        """The last line that it printed, once it has ended: why it went is mostly in it."""
+        self.status()
+        self.drain.join(timeout=1)  # a process that it started may still hold the pipe
         lines = [line for line in self.printed.decode(errors="replace").splitlines() if line.strip()]
-        return f"its process {how} {when}" + (f"; it last printed: {shorten(lines[-1])}" if lines else "")
+        return f"; it last printed: {shorten(lines[-1])}" if lines else ""

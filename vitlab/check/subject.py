@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from math import prod
 from typing import Any
 
@@ -23,6 +24,10 @@ class NotFinite(ArithmeticError):
     """Some outputs are infinite or no numbers, so nothing can be compared."""
 
 
+class AllAlike(ArithmeticError):
+    """The output is the same for every picture, so there is nothing to measure a difference against."""
+
+
 class Subject:
     """A model of (b, c, y, x) → (b, classes), the shape it takes, and how to build it again."""
 
@@ -33,8 +38,11 @@ class Subject:
         make: Callable[[], nn.Module] | None = None,
         loaders: Loaders | None = None,
         classes: int | None = None,
+        *,
+        guessed: bool = False,
     ):
         self.model, self.shape, self.make, self.loaders = model, shape, make, loaders or Loaders()
+        self.guessed = guessed  # the shape is a usual one that the model answers to, and nobody's word
         self.device = device_of(model)
         self.passes: dict[tuple[int, bool], Any] = {}  # what the probes of the loaders have read
         give_sizes(model, self)
@@ -101,7 +109,7 @@ class Subject:
                 tensor.grad = None
             if shaken:
                 shake(model)
-            with modes_kept(model):
+            with modes_kept(model), attributes_kept(model):
                 model.train()  # some drop what they keep for evaluation only when they are told to train
                 model.train(training)
                 yield precision
@@ -114,8 +122,20 @@ class Subject:
 
     def apart(self, outputs: Tensor, others: Tensor, among: Tensor | None = None) -> float:
         """The largest difference of two answers, as a share of how far pictures' outputs lie apart (in `among`)."""
-        spread = self.spread(outputs if among is None else among)
-        return float((outputs - others).abs().max()) / (spread or 1.0)
+        among = outputs if among is None else among
+        difference = float((outputs - others).abs().max())
+        if not self.alike(among):
+            return difference / self.spread(among)
+        if difference > self.rounding(among):
+            raise AllAlike("the output is the same for every picture, so there is nothing to compare with")
+        return 0.0
+
+    def alike(self, outputs: Tensor) -> bool:
+        """Whether the outputs of different pictures differ by no more than rounding."""
+        return not self.spread(outputs) > self.rounding(outputs)
+
+    def rounding(self, outputs: Tensor) -> float:
+        return max(self.tolerance, TOLERANCE.get(outputs.dtype, 0.0)) * float(outputs.abs().max())
 
     def spread(self, outputs: Tensor) -> float:
         """How far the outputs of different pictures lie apart (root mean square); what changes are measured against."""
@@ -140,10 +160,61 @@ def dtype_of(model: nn.Module) -> torch.dtype:
 
 def rows(outputs: Tensor) -> str:
     """What is wrong with an answer that has not one row for each of two pictures."""
+    given = f"{len(outputs)} row{'s' * (len(outputs) != 1)} of {outputs.shape[1]}"
     return (
-        f"2 pictures are answered with {len(outputs)} rows of {outputs.shape[1]}, not one for each picture: "
-        "look for x[0] where x[:, 0] is meant, and for reshapes that move the batch axis"
+        f"2 pictures are answered with {given}, not one for each picture: look for x[0] where x[:, 0] is meant, and "
+        "for reshapes that move the batch axis"
     )
+
+
+def kept_attributes(module: nn.Module) -> Callable[[], None]:
+    """What puts back the plain attributes that a module has now, for models that keep something between calls."""
+    registered = set(registered_names(module))
+    before = {name: (value, contents(value)) for name, value in vars(module).items() if name not in INSIDE}
+
+    def put_back() -> None:
+        if set(registered_names(module)) != registered:  # a layer was made at the first call: that is no state
+            return
+        for name in [name for name in vars(module) if name not in INSIDE and name not in before]:
+            del vars(module)[name]
+        for name, (value, kept) in before.items():
+            vars(module)[name] = value
+            if isinstance(value, list):
+                value[:] = kept
+            elif isinstance(value, dict | set):
+                value.clear()
+                value.update(kept)
+            elif isinstance(value, Tensor) and kept is not None and value._version != kept[0]:
+                value.data.copy_(kept[1])
+
+    return put_back
+
+
+INSIDE = frozenset(vars(nn.Module()))  # what torch itself keeps in each module
+
+
+def registered_names(module: nn.Module) -> list[str]:
+    return [*module._parameters, *module._buffers, *module._modules]
+
+
+def contents(value: Any) -> Any:
+    """What can be put back into a list, dict, set or plain tensor that was changed in place."""
+    if isinstance(value, list | dict | set):
+        return value.copy()
+    if isinstance(value, Tensor) and not value.is_inference():
+        return value._version, value.data.clone()
+    return None
+
+
+@contextmanager
+def attributes_kept(model: nn.Module) -> Iterator[None]:
+    """Afterwards every layer has the plain attributes that it had."""
+    attributes = [kept_attributes(module) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for put_back in attributes:
+            put_back()
 
 
 @contextmanager
@@ -162,7 +233,24 @@ def shake(model: nn.Module) -> None:
         if parameter.requires_grad and parameter.is_floating_point():
             size = 0.5 * max(prod(parameter.shape[1:]), 1) ** -0.5 if parameter.ndim > 1 else 0.1
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * size
+            positive = bool((parameter > 0).all())  # a width or a variance may have to stay so
             parameter.add_(noise.to(parameter))
+            if positive:
+                parameter.abs_()
+
+
+def tensors_in(given: Any) -> Iterator[Tensor]:
+    """Every tensor in what a model returns, however deep in lists, dicts and objects of logits."""
+    if isinstance(given, Tensor):
+        yield given
+    elif isinstance(given, dict):
+        yield from (tensor for value in given.values() for tensor in tensors_in(value))
+    elif isinstance(given, tuple | list):
+        yield from (tensor for value in given for tensor in tensors_in(value))
+    elif is_dataclass(given):
+        yield from (tensor for field in fields(given) for tensor in tensors_in(getattr(given, field.name)))
+    elif hasattr(given, "logits"):
+        yield from (value for value in vars(given).values() if isinstance(value, Tensor))
 
 
 def first_of(output: Any) -> Any:
@@ -181,77 +269,6 @@ def answer_of(output: Any) -> Tensor:
     if found.ndim != 2:
         raise BadInput(f"the model returns a tensor of shape {tuple(found.shape)}, not (batch, classes)")
     return found
-
-
-CHANNELS = (3, 1)
-SIDES = (224, 28, 32, 64, 96, 48, 16, 8, 128, 256, 384, 12, 14, 20, 24, 40, 56, 160, 192, 240, 299)
-USUAL = ((3, 32), (1, 28), *((channels, side) for side in SIDES for channels in CHANNELS))
-NAMES = ("img_size", "image_size", "input_size", "imgsize", "image_width", "size")
-
-
-def find_shape(model: nn.Module) -> tuple[int, int, int]:
-    """The shape a model takes: what it says of itself, else the first usual one that it answers to.
-
-    A patch that does not divide a picture may cut its edge off, so a shape whose last pixel is seen goes before.
-    """
-    cut: list[tuple[int, int, int]] = []
-    others: list[str] = []
-    errors: dict[tuple[int, int, int], str] = {}
-    with modes_kept(model):
-        model.eval()
-        for shape in candidates(model):
-            try:
-                with seeded(SEED, device_of(model)):
-                    pictures = torch.randn(2, *shape).to(device_of(model), dtype_of(model)).requires_grad_()
-                    outputs = answer_of(model(pictures.clone()))
-                    if len(outputs) == 2 and sees_the_last_pixel(outputs, pictures):
-                        return shape
-                if len(outputs) == 2:
-                    cut.append(shape)
-                else:
-                    others.append(rows(outputs))
-            except Exception as error:  # whatever a stranger's model raises
-                errors[shape] = first_line(error)
-    if cut:
-        return cut[0]
-    if others:
-        raise BadInput(others[0])
-    shape = next((shape for shape in ((1, 28, 28), (3, 32, 32)) if shape in errors), next(iter(errors)))
-    size = "x".join(map(str, shape))
-    raise BadInput(
-        f"no usual picture shape is answered with (batch, classes): give the shape, such as --shape 1x28x28; "
-        f"for {size} it raises {errors[shape]}"
-    )
-
-
-def sees_the_last_pixel(outputs: Tensor, pictures: Tensor) -> bool:
-    if not outputs.requires_grad:
-        return False
-    try:
-        (gradient,) = torch.autograd.grad((outputs * torch.randn_like(outputs)).sum(), pictures, allow_unused=True)
-    except RuntimeError:  # some models can be differentiated only as a whole
-        return True
-    return gradient is not None and bool(gradient[..., -1, -1].any())
-
-
-def candidates(model: nn.Module) -> Iterator[tuple[int, int, int]]:
-    first = next((m for m in model.modules() if isinstance(m, nn.Conv2d) and m.in_channels <= 4), None)
-    channels = (first.in_channels,) if first is not None else CHANNELS
-    stated = dict.fromkeys(size for module in model.modules() for size in stated_sizes(module))
-    yield from ((c, height, width) for height, width in stated for c in channels)
-    yield from ((c, side, side) for c, side in dict.fromkeys(USUAL) if c in channels)
-    yield from ((c, side, side) for side in SIDES for c in channels if c not in CHANNELS)
-
-
-def stated_sizes(module: nn.Module) -> Iterator[tuple[int, int]]:
-    """The picture size that a module, or its configuration, names."""
-    for owner in (module, getattr(module, "config", None)):
-        for name in NAMES:
-            value = getattr(owner, name, None)
-            if isinstance(value, int) and 1 < value <= 1024:
-                yield value, value
-            elif isinstance(value, tuple | list) and len(value) >= 2 and all(isinstance(v, int) for v in value):
-                yield value[-2], value[-1]
 
 
 def first_line(error: BaseException) -> str:

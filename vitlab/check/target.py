@@ -16,7 +16,8 @@ from typing import Any
 from torch import nn
 
 from vitlab.check.loaders import Loaders, found_in, loaders_of_run, named
-from vitlab.check.subject import Subject, find_shape, first_line
+from vitlab.check.shapes import Shape, needs, subject_of
+from vitlab.check.subject import NotFinite, first_line
 from vitlab.engine.run import open_run, zoo
 from vitlab.errors import BadInput, choose, shorten
 from vitlab.foreign import foreign
@@ -24,7 +25,6 @@ from vitlab.foreign import foreign
 LIBRARIES = ("timm", "transformers", "torchvision")
 INSTANCES = ("model", "net", "vit", "network")
 BUILDERS = ("build", "build_model", "make", "make_model", "create", "create_model", "get_model")
-Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Built:
     make: Callable[[], nn.Module] | None
     shape: Shape | None
     loaders: Loaders
+    guessed: bool = False  # the shape
 
 
 def exists(target: str) -> None:
@@ -151,15 +152,23 @@ def from_name(
 
 def first_model(module: ModuleType, loaders: Loaders, shape: Shape | None) -> Built:
     """A file without a name: a model it holds, else what builds one, else the last class; the first that answers."""
-    reasons = []
+    file, unbuilt, unasked = file_of(module), [], []
     for name in candidates(module):
+        model = None
         try:
             model, make = from_name(module, name, {})
-            return Built(model, make, Subject(model, shape or find_shape(model)).shape, loaders)
+            subject = subject_of(model, shape)
+            return Built(model, make, subject.shape, loaders, subject.guessed)
         except Exception as error:  # whatever a stranger's model raises
-            reasons.append(str(error) if isinstance(error, BadInput) else f"{name}: {first_line(error)}")
-    file, why = file_of(module), f" ({'; '.join(reasons[:2])})" if reasons else ": it defines no nn.Module"
-    raise BadInput(f"no model found in {file}{why}; name one, as in {file}:ViT(image_size=28)")
+            why = str(error) if isinstance(error, BadInput | NotFinite) else first_line(error)
+            if model is not None:
+                unasked.append(f"{name} of {file} cannot be asked: {why}")
+            else:
+                unbuilt.append(why if isinstance(error, BadInput) else f"{name}: {why}")
+    if unasked:
+        raise BadInput("; ".join(unasked[:2]))
+    why = f" ({'; '.join(unbuilt[:2])})" if unbuilt else ": it defines no nn.Module"
+    raise BadInput(f"no model found in {file}{why}")
 
 
 def file_of(module: ModuleType) -> str:
@@ -176,13 +185,3 @@ def candidates(module: ModuleType) -> list[str]:
     classes = [name for name, value in own.items() if inspect.isclass(value) and issubclass(value, nn.Module)]
     builders = [name for name in BUILDERS if inspect.isfunction(own.get(name))]
     return list(dict.fromkeys([*(name for name in INSTANCES if name in held), *held, *builders, *reversed(classes)]))
-
-
-def needs(thing: Callable[..., Any], given: dict[str, Any]) -> list[str]:
-    """The arguments that have no default and were not given."""
-    try:
-        parameters = inspect.signature(thing).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [p.name for p in parameters if p.kind in plain and p.default is p.empty and p.name not in given]

@@ -81,15 +81,18 @@ def count(number: int, word: str, none: str = "") -> str:
     return none if not number and none else f"{number} {word}{'s' * (number != 1)}"
 
 
-def show_table(out: Console, reports: Sequence[Report]) -> None:
-    """One line for each model."""
-    table = plain_table("", "model", "weights", "mistakes", "warnings")
+def show_table(out: Console, reports: Sequence[Report], empty: Sequence[str]) -> None:
+    """One line for each model, and one for the folders in which there was none."""
+    table = plain_table("", "model", "weights", "mistakes", "warnings", "open")
     for report in reports:
         mark, style = MARKS["fine" if report.healthy else "mistake"]
         found = ", ".join(report.named("mistake")) or ("none" if not report.trouble else report.trouble)
         weights = f"{report.weights:,}" if report.weights else ""
-        table.add_row(Text(mark, style=style), report.target, weights, Text(found), ", ".join(report.named("warning")))
+        hurts, asks = (", ".join(report.named(verdict)) for verdict in ("warning", "unknown"))
+        table.add_row(Text(mark, style=style), report.target, weights, Text(found), hurts, asks)
     out.print(table, markup=False, soft_wrap=False)
+    if empty:
+        out.print(f"no Python file in {', '.join(empty)}", markup=False)
 
 
 def show_probes(out: Console) -> None:

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vitlab.check.trace import LAYERS, SAME
 
 MOVES = SAME | {"unfold", "im2col", "pixel_unshuffle"}  # numbers stay what they are, and go elsewhere
+TOKENWISE = {"add", "add_", "cat", "native_layer_norm"}  # where positions, a class token or a norm meet the tokens
 LEAST = 4  # tokens, heads' widths …: of fewer, one order is easily taken for another
 
 
@@ -23,6 +24,7 @@ class Wiring(TorchDispatchMode):
         self.batch = len(pictures)
         self.torn: dict[str, str] = {}  # what is wrong, and what shows it
         self.whole: set[str] = set()
+        self.square = ""  # tokens that cannot be told from their features
         # By a tensor's identity: what made its numbers, and the tensor that came out then.
         self.made: dict[int, tuple[str, Tensor]] = {id(pictures): ("picture", pictures)}
         self.alive: list[Tensor] = [pictures]  # so that no tensor takes another's identity
@@ -40,6 +42,9 @@ class Wiring(TorchDispatchMode):
             self.whole.add("weights")
             self.heads(given[0])
             self.heads(given[2])
+        elif name in TOKENWISE:
+            for value in args[0] if name == "cat" else given:
+                self.squares(value)
         origin = self.origin(name, given, args, result)
         if origin is not None:
             for tensor in result if isinstance(result, tuple | list) else (result,):
@@ -115,6 +120,19 @@ class Wiring(TorchDispatchMode):
             _, _, y, x = torch.unravel_index(places, made.shape)
             torn = int(((y != y[:, :1]) | (x != x[:, :1])).any(dim=1).sum())
             self.note("cells", torn, f"{torn} of {count} tokens hold numbers of several places of the convolution")
+
+    def squares(self, value: Tensor) -> None:
+        """As many cells as features, and a row is one feature: a transpose is missing, or tokens are mixed as meant."""
+        kind, made = self.made.get(id(value), ("", value))
+        count = value.shape[-1]
+        if kind != "cells" or value.shape != (len(made), count, count) or made.shape[1] != count:
+            return
+        places = found(value[0], made)
+        if places is not None and bool((places % count != places[:, :1] % count).any()):
+            self.square = (
+                f"{count} cells of a convolution with {count} numbers each are used with the features as rows: either "
+                "flatten(2) without transpose(1, 2), or meant so"
+            )
 
     def product(self, first: Tensor, second: Tensor) -> None:
         for value, other, axis in ((first, second, -1), (second, first, -2)):

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from vitlab.check import ask, chosen, subject_of
-from vitlab.check.subject import NotFinite, Subject, first_line
+from vitlab.check import ask, chosen
+from vitlab.check.shapes import subject_of
+from vitlab.check.subject import NotFinite, first_line
 from vitlab.check.target import build
 from vitlab.errors import BadInput
 
@@ -40,7 +41,8 @@ def main(job: dict[str, Any], told: Connection, printed: Connection) -> None:
     try:
         answer(job, tell)
     except BaseException as error:  # a model may raise anything, and may call exit
-        tell(trouble=reason(error))
+        sys.stdout.flush()
+        tell(trouble=reason(error), left=isinstance(error, SystemExit))
     sys.stdout.flush()
     os._exit(0)  # whatever threads or exit hooks the user's code left behind
 
@@ -56,7 +58,8 @@ def answer(job: dict[str, Any], tell: Callable[..., None]) -> None:
         target = job["target"]
     channels, height, width = job["shape"] or (0, 0, 0)
     built = build(target, job["model"], job["loaders"], (channels, height, width) if channels else None)
-    subject: Subject = subject_of(built.model, built.shape, built.loaders, built.make, job["classes"])
+    subject = subject_of(built.model, built.shape, built.loaders, built.make, job["classes"])
+    subject.guessed = subject.guessed or built.guessed
     tell(
         model=type(subject.model).__name__, shape=subject.shape, classes=subject.classes, weights=subject.weights,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The probes: each a question to a model, asked from outside, with a threshold that has a reason."""
 
 from vitlab.check.finding import Probe
-from vitlab.check.probes import batches, learning, outputs, pictures, running, torn
+from vitlab.check.probes import batches, gradients, learning, outputs, pictures, running, torn
 
 ROUNDING = (
     "1e-7 of the spread between pictures (1e-4 where the model refuses double precision): rounding stays far below, "
@@ -20,7 +20,7 @@ PROBES = (
         "reach",
         "Does the output depend on every part of the picture?",
         "a pixel is unseen when its gradient is exactly 0 and changing it moves nothing; up to a fifth may be an edge "
-        "cut off",
+        "cut off, where the rest is one rectangle",
         pictures.reach,
     ),
     Probe("positions", "Does moving patches around change the output?", ROUNDING, pictures.positions),
@@ -28,7 +28,7 @@ PROBES = (
         "output",
         "Are the outputs logits?",
         "that all outputs of four pictures, at three loudnesses, have one sign and one sum or lie from 0 to 1 is no "
-        "accident",
+        "accident; nor that they end at two numbers, with any weight tensor a thousandfold",
         outputs.output,
     ),
     Probe(
@@ -43,7 +43,12 @@ PROBES = (
         "numbers that were only moved are found again to the last bit; weights add up to 1 ± 1e-4",
         torn.torn,
     ),
-    Probe("gradients", "Does each weight receive a gradient?", "exactly 0: rounding is never that", learning.gradients),
+    Probe(
+        "gradients",
+        "Does each weight receive a gradient?",
+        "exactly 0, or 1e-15 of the largest where changing it does nothing: rounding is never the one, often the other",
+        gradients.gradients,
+    ),
     Probe("copies", "Do the blocks start with weights of their own?", "equal to the last bit", learning.copies),
     Probe(
         "depth",

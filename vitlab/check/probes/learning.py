@@ -1,108 +1,20 @@
-"""Whether it can learn: gradients, first weights, depth, and one batch by heart."""
+"""Whether it can learn: first weights, depth, and one batch by heart."""
 
 import time
 from collections import defaultdict
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.check.finding import Finding, Picture, fine, unknown
-from vitlab.check.subject import NotFinite, Subject, answer_of, first_of
+from vitlab.check.probes.gradients import cannot_be_trained, loss_of, no_way_back
+from vitlab.check.subject import NotFinite, Subject, first_of
 
 MOST = 1e3  # how much features or gradients may grow or shrink from the first block to the last
 STEPS, SECONDS = 300, 10.0  # of learning one batch by heart
-FEW = 4  # outputs of a layer without gradient below which none is suspected: a ReLU may be off for all pictures
 RATES = (1e-3, 3e-4, 3e-3)
 STUCK = 150  # steps after which a rate is given up that has not brought half of them
-
-
-def gradients(subject: Subject) -> Finding:
-    """One backward pass in evaluation and one in training mode; a weight without gradient in both is not learned."""
-    named = {name: parameter for name, parameter in subject.model.named_parameters() if parameter.requires_grad}
-    if not named:
-        return unknown("no weight is to be learned")
-    without = set(named)
-    linear = (f"{name}.weight" for name, module in subject.model.named_modules() if type(module) is nn.Linear)
-    still = {name: torch.ones(len(named[name]), dtype=torch.bool) for name in linear if name in named}
-    for training in (False, True):
-        with subject.lent(shaken=True, training=training) as precision:
-            pictures = subject.pictures(8, dtype=precision)
-            returned = subject.call(pictures)
-            loss = loss_of(answer_of(returned), subject.labels(8)) + others_of(returned)
-            if loss.requires_grad:
-                loss.backward()
-            without -= {name for name, p in named.items() if p.grad is not None and bool(p.grad.any())}
-            for name in still:
-                if (gradient := named[name].grad) is not None:
-                    still[name] &= ~gradient.any(dim=1).cpu()
-    frozen = sum(not parameter.requires_grad for parameter in subject.model.parameters())
-    unused = {} if without else unused_rows(subject, {name: rows for name, rows in still.items() if rows.sum() >= FEW})
-    if unused:
-        return never_read(unused)
-    if not without:
-        kept = f"; {frozen} more are frozen (requires_grad=False) and stay as they are" if frozen else ""
-        return fine(f"each of {len(named)} weight tensors receives a gradient{kept}")
-    shown = ", ".join(sorted(without)[:4]) + (f" and {len(without) - 4} more" if len(without) > 4 else "")
-    return Finding(
-        "mistake",
-        f"{len(without)} of {len(named)} weight tensors receive no gradient: {shown}",
-        "They are never used, or what they do never reaches the loss: they stay as they started.",
-        "The model learns with the rest; a part you count on may be missing.",
-        "Use each of them in forward, or remove it; look for detach(), .data, torch.no_grad() and tokens that nobody "
-        "reads.",
-    )
-
-
-def unused_rows(subject: Subject, still: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Of a layer's outputs that have no gradient those that change nothing, however large: a ReLU's may only be off."""
-    unused = {}
-    for name, rows in still.items():
-        with subject.lent(shaken=True) as precision, torch.no_grad():
-            pictures = subject.pictures(4, dtype=precision)
-            before, layer = subject.answer(pictures), subject.model.get_submodule(name.removesuffix(".weight"))
-            assert isinstance(layer, nn.Linear)
-            if layer.bias is not None:
-                layer.bias[rows] = 0
-            generator, effect = torch.Generator().manual_seed(0), False
-            for _ in range(3):
-                noise = torch.randn(layer.weight[rows].shape, generator=generator, dtype=torch.float64)
-                layer.weight[rows] = noise.to(layer.weight)
-                effect = effect or not torch.equal(before, subject.answer(pictures))
-        if not effect:
-            unused[name] = rows
-    return unused
-
-
-def never_read(unused: dict[str, Tensor]) -> Finding:
-    name, rows = next(iter(unused.items()))
-    first, last = int(rows.nonzero()[0]), int(rows.nonzero()[-1])
-    more = f", and of {len(unused) - 1} more" if len(unused) > 1 else ""
-    return Finding(
-        "mistake",
-        f"{int(rows.sum())} of the {len(rows)} outputs of {name.removesuffix('.weight')} are never used "
-        f"(between {first} and {last}){more}: whatever their weights, the model answers the same",
-        "A part of what the layer makes is dropped: a head that is not joined, or queries, keys or values of a joint "
-        "layer of which one is not read.",
-        "The model learns with the rest; a part you count on may be missing.",
-        "Look at how the output is split, and that each of the parts is used once.",
-    )
-
-
-def others_of(given: Any) -> Tensor | float:
-    """What a model gives beside its logits may have a loss of its own: here the mean square of each."""
-    values = given.values() if isinstance(given, dict) else given if isinstance(given, tuple | list) else ()
-    return sum(
-        (v.square().mean() for v in values if isinstance(v, Tensor) and v.is_floating_point() and v.requires_grad), 0.0
-    )
-
-
-def loss_of(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy; of a single logit that of yes and no, since among one class there is nothing to choose."""
-    if outputs.shape[-1] == 1:
-        return F.binary_cross_entropy_with_logits(outputs, torch.zeros_like(outputs))
-    return F.cross_entropy(outputs, labels)
 
 
 def copies(subject: Subject) -> Finding:
@@ -219,28 +131,44 @@ def ratio(first: float, second: float) -> float:
     return first / second if second else float("inf") if first else 1.0
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """One batch learned at one rate: the share known in evaluation mode, the lowest loss, and how it ended."""
+
+    known: float
+    loss: float
+    steps: int
+    in_time: bool = True
+    alike: bool = False  # the outputs stayed the same for every picture
+
+
 def overfit(subject: Subject) -> Finding:
     """Learn 32 pictures of noise with labels drawn at random; a model that can learn at all knows them soon."""
     pictures, labels = subject.pictures(32, seed=2), subject.labels(32)
     if subject.classes < 2 or not any(parameter.requires_grad for parameter in subject.model.parameters()):
         return unknown("there is nothing to learn")
+    if trouble := no_way_back(subject):
+        return cannot_be_trained(trouble)
     rates = RATES[:1] if blind(subject, pictures) else RATES
-    started, best, lowest, steps, in_time = time.monotonic(), 0.0, float("inf"), 0, True
+    since, lessons = now(), list[Lesson]()
     for rate in rates:
-        left = SECONDS - (time.monotonic() - started)
-        if left <= 0:
-            in_time = False
+        lessons.append(by_heart(subject, pictures, labels, rate, SECONDS - spent(since)))
+        if lessons[-1].known >= 0.9 or not lessons[-1].in_time:
             break
-        know, loss, used, in_time = by_heart(subject, pictures, labels, rate, left)
-        best, lowest, steps = max(best, know), min(lowest, loss), steps + used
-        if best >= 0.9:
-            return fine(f"{best:.0%} of 32 pictures of noise known by heart after {steps} steps (loss {lowest:.2f})")
+    best, lowest = max(lesson.known for lesson in lessons), min(lesson.loss for lesson in lessons)
+    steps = sum(lesson.steps for lesson in lessons)
+    if best >= 0.9:
+        return fine(f"{best:.0%} of 32 pictures of noise known by heart after {steps} steps (loss {lowest:.2f})")
     measured = f"after {steps} steps of AdamW {best:.0%} of 32 pictures are known (lowest loss {lowest:.2f})"
     learned = sum(p.numel() for p in subject.model.parameters() if p.requires_grad)
     if learned < subject.weights / 2:
         return unknown(f"most weights are frozen, and the rest may be too few: {measured}")
-    if not in_time:
-        return unknown(f"too slow to say: {measured} in {time.monotonic() - started:.0f} s")
+    if not lessons[-1].in_time:
+        return unknown(f"too slow to say: {measured} in {spent(since):.0f} s")
+    return never_apart(steps) if all(lesson.alike for lesson in lessons) else not_known(measured)
+
+
+def not_known(measured: str) -> Finding:
     return Finding(
         "mistake",
         measured,
@@ -249,6 +177,27 @@ def overfit(subject: Subject) -> Finding:
         "It stops far below what its size could reach.",
         "Look at the other findings first; then at the learning rate, the loss and the residual connections.",
     )
+
+
+def never_apart(steps: int) -> Finding:
+    return Finding(
+        "mistake",
+        f"in training the outputs are the same for all of 32 pictures, to the last digit, and still are after {steps} "
+        "steps of AdamW",
+        "Nothing of a picture reaches the output while it learns: first weights that are zero all the way, dropout "
+        "that takes everything, or a token that never meets a patch.",
+        "It names one class for every picture, however long it learns.",
+        "Let weights start from small random numbers, with zeros in one place of a path at most, and drop 0.1 or less.",
+    )
+
+
+def now() -> tuple[float, float]:
+    return time.thread_time(), time.monotonic()
+
+
+def spent(since: tuple[float, float]) -> float:
+    """Seconds of work: of this thread, for a busy machine is not the model's fault; of those it only waits a third."""
+    return max(time.thread_time() - since[0], (time.monotonic() - since[1]) / 3)
 
 
 def blind(subject: Subject, pictures: Tensor) -> bool:
@@ -261,23 +210,23 @@ def blind(subject: Subject, pictures: Tensor) -> bool:
     return bool((answers == answers[0]).all())
 
 
-def by_heart(
-    subject: Subject, pictures: Tensor, labels: Tensor, rate: float, seconds: float
-) -> tuple[float, float, int, bool]:
-    """The share known (in evaluation mode) and the loss after learning one batch, the steps, and if time sufficed."""
-    started, know, losses = time.monotonic(), 0.0, [float("inf")]
+def by_heart(subject: Subject, pictures: Tensor, labels: Tensor, rate: float, seconds: float) -> Lesson:
+    """Learn one batch at one rate, until it is known, or shows that it will not be."""
+    since, know, losses, alike = now(), 0.0, [float("inf")], True
     with subject.lent(torch.float32, training=True):
         model = subject.model
         optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=rate, weight_decay=0.0)
         for step in range(STEPS):
-            if time.monotonic() - started > seconds:
-                return know, min(losses), step, False
+            if spent(since) > seconds:
+                return Lesson(know, min(losses), step, in_time=False)
             try:
-                loss = loss_of(subject.answer(pictures, seed=step), labels)
+                outputs = subject.answer(pictures, seed=step)
             except NotFinite:  # this rate is too high
                 break
+            loss = loss_of(outputs, labels)
             if not loss.requires_grad:
                 break
+            alike = alike and bool((outputs == outputs[0]).all())
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -285,9 +234,11 @@ def by_heart(
             losses.append(float(loss.detach()))
             if step % 10 == 9:
                 know = max(know, known_of(subject, pictures, labels))
+                if alike:
+                    return Lesson(know, min(losses), step + 1, alike=True)
             if know >= 0.9 or (step > STUCK and know < 0.5):
                 break
-    return know, min(losses), len(losses) - 1, True
+    return Lesson(know, min(losses), len(losses) - 1)
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """What the outputs are: logits, or something that cross-entropy should not be given."""
 
-from math import e, log
+from math import exp, log
 
 import torch
 from torch import Tensor
@@ -9,6 +9,17 @@ from vitlab.check.finding import Finding, fine, unknown
 from vitlab.check.subject import Subject
 from vitlab.check.trace import Scores, watched
 
+LOUD = 1e3  # by how much weights are amplified
+LOW = 0.1  # a floor of the loss that a training comes to
+# What no logits are: what is seen of it, and what makes it.
+NOT_LOGITS = {
+    "probabilities": ("all outputs have one sign and the same sum for every picture, however loud", "A softmax"),
+    "shares from 0 to 1": (
+        "all outputs lie between 0 and 1, however loud the pictures",
+        "A sigmoid, or something else that bounds them to 0…1,",
+    ),
+    "no negative numbers": ("no output is negative, and some are exactly 0, however loud the pictures", "A ReLU"),
+}
 LOUDER = (1.0, 10.0, 100.0)  # how much the pictures are amplified: logits grow with them, what is bounded does not
 
 
@@ -22,37 +33,101 @@ def output(subject: Subject) -> Finding:
             learning = outputs_of(subject, precision)
         with subject.lent(shaken=True) as precision:
             judging = outputs_of(subject, precision)
-    if not subject.spread(judging) > subject.tolerance * float(judging.abs().max()):
+    if subject.alike(judging):
         return unknown("the output is the same for every picture")
     kind = kind_of(learning)
-    if kind in ("probabilities", "shares from 0 to 1", "no negative numbers"):
-        return not_logits(kind, classes)
     if kind == "log-probabilities":
         return fine("the outputs are log-probabilities: the softmax that cross-entropy takes of them changes nothing")
-    if kind_of(judging) != "logits":
-        return fine(f"logits in training mode; in evaluation mode {kind_of(judging)}, which harms nothing")
-    return fine("the outputs are logits: of both signs, and their sum is free")
+    if kind != "logits":
+        return not_logits(kind, classes)
+    return bad_logits(subject, learning, judging) or fine(
+        "the outputs are logits: of both signs, and their sum is free"
+        if kind_of(judging) == "logits"
+        else f"logits in training mode; in evaluation mode {kind_of(judging)}, which harms nothing"
+    )
+
+
+def bad_logits(subject: Subject, learning: Tensor, judging: Tensor) -> Finding | None:
+    """What else may have been done to logits: some of them dropped, or all of them bounded."""
+    if dropped(learning) and not bool((judging == 0).any()):
+        return dropped_logits(float((learning == 0).double().mean()))
+    low, high = bounds(subject)
+    return bounded(low, high, subject.classes) if floor_of(subject.classes, high - low) > LOW else None
+
+
+def floor_of(classes: int, widest: float) -> float:
+    """The cross-entropy of an answer that is right, where no two logits are further apart than `widest`."""
+    return log(1 + (classes - 1) * exp(-widest))
 
 
 def not_logits(kind: str, classes: int) -> Finding:
+    measured, what = NOT_LOGITS[kind]
     if kind == "no negative numbers":
         return Finding(
             "mistake",
-            "no output is negative, and some are exactly 0, however loud the pictures",
-            "A ReLU after the last layer: a class whose logit is below 0 gets no gradient, and its wrong answers stay.",
+            measured,
+            f"{what} after the last layer: a class whose logit is below 0 gets no gradient, and stays wrong.",
             "The loss of a picture whose own class is cut off cannot fall through it.",
             "Let the last layer be a Linear, with nothing after it.",
         )
-    one, floor = "A softmax" if kind == "probabilities" else "A sigmoid", log(1 + (classes - 1) / e)
     return Finding(
         "mistake",
-        "all outputs have one sign and the same sum for every picture, however loud"
-        if kind == "probabilities"
-        else "all outputs lie between 0 and 1, however loud the pictures",
-        f"{one} inside the model, and a softmax inside cross-entropy on top of it: for {classes} classes the loss "
-        f"cannot fall below {floor:.2f}, and the gradient fades as the model becomes sure.",
+        measured,
+        f"{what} inside the model, and a softmax inside cross-entropy on top of it: for {classes} classes the loss "
+        f"cannot fall below {floor_of(classes, 1.0):.2f}, and the gradient fades as the model becomes sure.",
         "Report R1 lost 2.88 points of MNIST to it.",
         "Return the logits; take softmax where you want to read probabilities, not where you learn.",
+    )
+
+
+def bounds(subject: Subject) -> tuple[float, float]:
+    """The numbers that outputs end at, however large one tensor of weights is; infinite where they grow with it."""
+    found = (float("-inf"), float("inf"))
+    with subject.lent(shaken=True) as precision, torch.no_grad():
+        pictures = subject.pictures(4, dtype=precision)
+        usual = float(subject.answer(pictures).abs().max())
+        for weight in reversed([p for p in subject.model.parameters() if p.requires_grad and p.is_floating_point()]):
+            kept = weight.clone()
+            weight.mul_(LOUD)
+            try:
+                outputs = subject.answer(pictures)
+            except Exception:  # whatever a stranger's model raises of such numbers, or they are not finite
+                return float("-inf"), float("inf")
+            finally:
+                weight.copy_(kept)
+            low, high = float(outputs.min()), float(outputs.max())
+            if max(-low, high) > LOUD / 10 * usual:
+                return float("-inf"), float("inf")
+            at_an_end = torch.minimum(outputs - low, high - outputs) < 1e-3 * (high - low)
+            if float(at_an_end.double().mean()) > 0.9:
+                found = low, high
+    return found
+
+
+def bounded(low: float, high: float, classes: int) -> Finding:
+    return Finding(
+        "mistake",
+        f"all outputs end at {low:.3g} and {high:.3g}, however large the weights",
+        f"Something bounds them (a tanh, mostly): for {classes} classes the cross-entropy cannot fall below "
+        f"{floor_of(classes, high - low):.2f}, and its gradient fades as the model becomes sure.",
+        "The model cannot say that it is sure, and pushes its weights for ever.",
+        "Return the logits as the last Linear gives them; a bound of 10 and more would do no harm.",
+    )
+
+
+def dropped(outputs: Tensor) -> bool:
+    """Whether some outputs of a picture are exactly 0 and others are not, and for other pictures other ones."""
+    zero = outputs == 0
+    return bool((zero.any(dim=1) & ~zero.all(dim=1)).any()) and not bool((zero == zero[0]).all())
+
+
+def dropped_logits(share: float) -> Finding:
+    return Finding(
+        "mistake",
+        f"in training mode {share:.0%} of the outputs are exactly 0, in evaluation mode none",
+        "A Dropout after the last layer: a logit that is dropped says that its class is neither likely nor unlikely.",
+        "The loss of a picture whose own class is dropped cannot fall, and training aims at this noise.",
+        "Put the Dropout before the last Linear, and nothing after it.",
     )
 
 
@@ -67,7 +142,8 @@ def kind_of(outputs: Tensor) -> str:
     if fixed and (float(outputs.min()) >= 0 or float(outputs.max()) <= 0):
         return "probabilities"  # perhaps times a number
     if float(outputs.min()) >= 0:
-        if float(outputs.max()) <= 1:
+        quiet = outputs[: len(outputs) // len(LOUDER)]
+        if float(outputs.max()) <= 1 and not bool((quiet == 0).any()):  # a ReLU's may be small
             return "shares from 0 to 1"
         return "no negative numbers" if bool((outputs == 0).any()) else "logits"
     if float(outputs.max()) <= close and bool((outputs.exp().sum(dim=1) - 1).abs().max() < close):
@@ -102,7 +178,8 @@ def right(scores: Scores) -> bool:
 
 def fits(scores: Scores) -> bool:
     """Right, or not to be judged: learned, or attention between channels, which scales by the other side's width."""
-    return scores.learned or scores.lost or right(scores) or abs(scores.factor * scores.keys**0.5 - 1) < 0.01
+    between_channels = abs(scores.factor * scores.keys**0.5 - 1) < 1e-3  # 65 tokens are no width of 64
+    return scores.learned or scores.lost or right(scores) or between_channels
 
 
 def wrongly_scaled(scores: Scores, count: int, total: int) -> Finding:

@@ -13,6 +13,7 @@ from vitlab.check.subject import Subject, first_of
 from vitlab.data import Sample
 
 WAYS = ("everywhere", "up and down", "left and right")
+BLOCKS = 4  # to a side, into which pixels without a gradient are parted
 BATCH = 3  # small and odd: few models have three tokens
 
 
@@ -22,6 +23,8 @@ def neighbours(subject: Subject) -> Finding:
         here = subject.pictures(BATCH, dtype=precision)
         there = torch.cat([here[:1], subject.pictures(BATCH - 1, seed=1, dtype=precision)])
         first, second = subject.answer(here), subject.answer(there)
+        if subject.apart(first, subject.answer(here)) > subject.tolerance:
+            return unknown("the output depends on what was asked before, so neighbours cannot be told from that")
         moved = float((first[0] - second[0]).abs().max())
         share = moved / (subject.spread(torch.cat([first, second])) or float(first.abs().max()) or 1.0)
         where = first_that_mixes(subject, here, there)
@@ -87,15 +90,22 @@ def reach(subject: Subject) -> Finding:
     """Which pixels have a gradient; those that have none are changed, to see whether the output moves."""
     with subject.lent(shaken=True) as precision:
         pictures = subject.pictures(8, dtype=precision).requires_grad_()
-        outputs = subject.answer(pictures)
-        strength = pixel_gradients(outputs, pictures)
-        size, dead = strength.sum(dim=0), strength == 0
-        with torch.no_grad():
-            changed = torch.where(dead, subject.pictures(8, seed=1, dtype=precision), pictures)
-            if subject.apart(outputs, subject.answer(changed)) > subject.tolerance:
-                dead = torch.zeros_like(dead)  # no gradient, but an effect: the probe `gradients` speaks of that
+        strength = pixel_gradients(subject.answer(pictures), pictures)
+    dark = strength == 0
+    if dark.any():  # shaken, a model that chooses where it looks may look elsewhere
+        with subject.lent() as precision:
+            pictures = subject.pictures(8, dtype=precision).requires_grad_()
+            dark &= pixel_gradients(subject.answer(pictures), pictures) == 0
+    with subject.lent(shaken=True) as precision, torch.no_grad():
+        dead = unseen(subject, dark, precision)
+    size = strength.sum(dim=0)
     picture = Picture("how strongly each pixel moves the output", as_rows(size / (size.max() or 1)))
     total, lost = dead.numel(), int(dead.sum())
+    if dark.all() and not lost:
+        return unknown(
+            f"none of {total:,} pixels has a gradient, and yet the output moves with them: they are rounded, detached "
+            "or go through numpy; which of them are seen cannot be told"
+        )
     if not lost:
         return fine(f"every one of {total:,} pixels moves the output", picture)
     channels = len(dead) > 1 and int(dead.flatten(1).all(dim=1).sum())
@@ -111,10 +121,10 @@ def reach(subject: Subject) -> Finding:
             "the batch (batch_first=True).",
             (picture,),
         )
-    if lost < total / 5:
+    if lost < total / 5 and is_an_edge(subject, dead):
         return Finding(
             "warning",
-            measured,
+            measured + ("; the shape was guessed: give it with --shape" if subject.guessed else ""),
             "A part of the picture is never seen, mostly because the patch does not divide the picture's side.",
             "What lies there cannot help; on centred digits it rarely matters.",
             "Choose a patch that divides height and width, or pad the picture.",
@@ -123,13 +133,53 @@ def reach(subject: Subject) -> Finding:
     return Finding(
         "mistake",
         measured,
-        "Much of the picture never reaches the output: tokens are dropped, or the token that is read does not attend "
-        "to the others.",
+        f"{'Much' if lost >= total / 5 else 'A part'} of the picture never reaches the output: tokens are dropped, or "
+        "the token that is read does not attend to the others.",
         "The model judges by the rest.",
         "Read a class token or the mean, after blocks whose attention runs along the tokens; look at the slices in "
         "forward.",
         (picture,),
     )
+
+
+def unseen(subject: Subject, dark: Tensor, precision: torch.dtype) -> Tensor:
+    """Of pixels without a gradient those that change nothing, asked all at once, or else one block after the other."""
+    pictures, others = (subject.pictures(8, seed=seed, dtype=precision) for seed in range(2))
+    outputs = subject.answer(pictures)
+
+    def moves(pixels: Tensor) -> bool:
+        changed = subject.answer(torch.where(pixels, others, pictures))
+        return not torch.equal(changed, outputs) and subject.apart(outputs, changed) > subject.tolerance
+
+    if not dark.any() or not moves(dark):
+        return dark
+    dead = torch.zeros_like(dark)
+    if outputs.unique().numel() < outputs.numel():  # rounded outputs stay as they are, where little is changed
+        return dead
+    rows, columns = (torch.arange(side, device=dark.device) * BLOCKS // side for side in dark.shape[1:])
+    for place in range(BLOCKS**2):
+        block = dark & (rows[:, None] * BLOCKS + columns == place)
+        if block.any() and not moves(block):
+            dead |= block
+    return dead
+
+
+def is_an_edge(subject: Subject, dead: Tensor) -> bool:
+    """Whether the pixels that are seen are one rectangle, and what is cut off may be what a patch leaves over."""
+    seen = ~dead
+    rows, columns = (seen.any(dim=0).any(dim=axis).nonzero().flatten() for axis in (1, 0))
+    box = torch.zeros_like(seen)
+    box[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1] = True
+    if not torch.equal(box, seen):
+        return False
+    sides = [side for module in subject.model.modules() for side in sides_of(module)]
+    uneven = any(isinstance(side, tuple) and len(set(side)) > 1 for side in sides)
+    height, width = dead.shape[1:]
+    return height != width or len(rows) == len(columns) or uneven  # square patches leave as much over on either side
+
+
+def sides_of(module: nn.Module) -> list[object]:
+    return [getattr(module, name, None) for name in ("kernel_size", "stride", "output_size", "patch_size")]
 
 
 def pixel_gradients(outputs: Tensor, pictures: Tensor) -> Tensor:
@@ -152,7 +202,7 @@ def positions(subject: Subject) -> Finding:
     with subject.lent(shaken=True) as precision, torch.no_grad():
         pictures = subject.pictures(2, dtype=precision)
         outputs = subject.answer(pictures)
-        if subject.spread(outputs) <= subject.tolerance * float(outputs.abs().max()):
+        if subject.alike(outputs):
             return unknown("the output is the same for every picture, so nothing can be said of places in it")
 
         def shift(moved: Tensor) -> float:

@@ -10,12 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.check.finding import Finding, fine, unknown
-from vitlab.check.subject import NotFinite, Subject, answer_of, first_line, give_sizes, seeded
+from vitlab.check.subject import (
+    AllAlike,
+    NotFinite,
+    Subject,
+    answer_of,
+    attributes_kept,
+    first_line,
+    give_sizes,
+    seeded,
+)
+from vitlab.engine.modes import in_evaluation
 
 
 def repeatable(subject: Subject) -> Finding:
-    """The same pictures twice in evaluation mode, with chance left to itself."""
-    with subject.lent() as precision, torch.no_grad():
+    """The same pictures twice in evaluation mode: with other pictures between, then with chance left to itself."""
+    with subject.lent(shaken=True) as precision, torch.no_grad():
         pictures = subject.pictures(4, dtype=precision)
         given = pictures.clone()
         with seeded(0, subject.device):
@@ -29,8 +39,21 @@ def repeatable(subject: Subject) -> Finding:
                 "the model sees other pixels.",
                 "Write x = (x - mean) / deviation, which makes a new tensor.",
             )
-        first, second = subject.answer(pictures, seed=0), subject.answer(pictures, seed=1)
+        first = subject.answer(pictures, seed=0)
+        subject.answer(subject.pictures(4, seed=1, dtype=precision), seed=0)
+        again, second = subject.answer(pictures, seed=0), subject.answer(pictures, seed=1)
         still = [name for name, module in subject.model.named_modules() if module.training]
+    if (kept := subject.apart(first, again)) > subject.tolerance:
+        return Finding(
+            "mistake",
+            f"after other pictures the same ones give outputs that differ by {kept:.1e} of what two pictures' differ "
+            "by, with the same random numbers",
+            "Something stays from one call to the next and goes into the answer: a running mean, the last tokens, a "
+            "counter; or it draws numbers that torch.manual_seed does not reach.",
+            "What a picture is taken for depends on which ones were asked before it.",
+            "Let forward use nothing that an earlier call has left on self; keep statistics in training only, in "
+            "buffers.",
+        )
     if torch.equal(first, second):
         return fine("the same pictures give the same output twice, to the last digit")
     apart = subject.apart(first, second)
@@ -48,7 +71,7 @@ def repeatable(subject: Subject) -> Finding:
 
 def batch_sizes(subject: Subject) -> Finding:
     """One picture alone and five together, compared with the same pictures in a batch of eight."""
-    with subject.lent() as precision, torch.no_grad():
+    with subject.lent(shaken=True) as precision, torch.no_grad():
         pictures = subject.pictures(8, dtype=precision)
         try:
             whole = subject.answer(pictures)
@@ -181,8 +204,7 @@ def matters(subject: Subject, name: str) -> bool:
 
 
 def eval_answer(model: nn.Module, subject: Subject) -> Tensor:
-    with seeded(0, subject.device):
-        model.eval()  # not chained: a train() of one's own may return nothing
+    with seeded(0, subject.device), in_evaluation(model), attributes_kept(model):
         return answer_of(model(subject.pictures(2)))
 
 
@@ -215,7 +237,7 @@ def state_is_lost(subject: Subject) -> str:
 def export(subject: Subject) -> Finding:
     """torch.export, and torch.compile's reading of the code as one graph; both compared with the plain outputs."""
     ways = {"torch.export": exported, "torch.compile": compiled}
-    with subject.lent(torch.float32), torch.no_grad(), without_remarks():
+    with subject.lent(torch.float32, shaken=True), torch.no_grad(), without_remarks():
         pictures = subject.pictures(4)
         plain = subject.answer(pictures)
         if random(subject, pictures):
@@ -228,17 +250,39 @@ def export(subject: Subject) -> Finding:
                     if apart > 1e-3
                     else ""
                 )
+            except AllAlike:
+                raise
             except Exception as error:
                 trouble = f"{name} fails: {first_line(error)}"
             if trouble:
-                return Finding(
-                    "warning",
-                    trouble,
-                    "Something in forward depends on values, or is not torch: Python's if on a tensor, .item(), numpy.",
-                    "It trains and predicts in Python as it is, but is not compiled or exported as one graph.",
-                    "Choose with torch.where, keep sizes as integers of the shape, and numpy out of forward.",
-                )
+                return no_graph(trouble)
     return fine("torch.export and torch.compile read it as one graph, with the same outputs")
+
+
+# What torch says, what it means, and how to mend it; the last fits everything else.
+GRAPHS = (
+    (
+        "Attempted to wrap RNN",
+        "torch.compile does not look into nn.RNN, nn.GRU and nn.LSTM. That is a limit of torch, and no mistake here.",
+        "Compile the parts before and after it, where speed matters; nothing need be changed otherwise.",
+    ),
+    (
+        "not a known type",
+        "torch.export gives back tensors, and tuples, lists and dicts of them; it does not know a class of your own.",
+        "Return a dict or a tuple, or tell torch of the class: torch.export.register_dataclass(YourOutput).",
+    ),
+    (
+        "",
+        "Something in forward depends on values, or is not torch: Python's if on a tensor, .item(), numpy.",
+        "Choose with torch.where, keep sizes as integers of the shape, and numpy out of forward.",
+    ),
+)
+
+
+def no_graph(trouble: str) -> Finding:
+    meaning, remedy = next(rest for said, *rest in GRAPHS if said in trouble)
+    cost = "It trains and predicts in Python as it is, but is not compiled or exported as one graph."
+    return Finding("warning", trouble, meaning, cost, remedy)
 
 
 @contextmanager

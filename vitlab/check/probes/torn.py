@@ -47,6 +47,8 @@ def torn(subject: Subject) -> Finding:
             "It learns all the same, and less: what belongs together is taken apart before the first weight.",
             " ".join(remedy for _, remedy in meanings),
         )
+    if wiring.square:
+        return unknown(wiring.square)
     if not wiring.whole:
         return unknown("no patches, heads or weights of attention were seen whose numbers could be followed")
     return fine(f"followed by their numbers, these are whole: {', '.join(sorted(wiring.whole))}")
