@@ -31,7 +31,7 @@ FIRST = ("model.py", "vit.py", "main.py")  # of a submission that is a folder
 
 
 def check(
-    targets: Positional[tuple[str, ...]] = (),
+    targets: Annotated[Positional[tuple[str, ...]], left_out()] = (),
     /,
     *,
     folder: Annotated[Path | None, left_out(metavar="FOLDER")] = None,
@@ -39,8 +39,8 @@ def check(
     shape: Annotated[str | None, left_out(metavar="CxYxX")] = None,
     classes: Annotated[int | None, left_out(metavar="COUNT")] = None,
     loaders: Annotated[str | None, left_out(metavar="NAME")] = None,
-    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PROBE…")] = (),
-    skip: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PROBE…")] = (),
+    only: Annotated[tuple[str, ...], left_out(metavar="PROBE…")] = (),
+    skip: Annotated[tuple[str, ...], left_out(metavar="PROBE…")] = (),
     list: bool = False,
     json: bool = False,
     html: Annotated[Path | None, left_out(metavar="FILE")] = None,
