@@ -37,6 +37,7 @@ from vitlab.printed import (
     DataFolder,
     Device,
     Folder,
+    Paths,
     Quiet,
     RunName,
     Runs,
@@ -165,7 +166,7 @@ def look(
 
 
 def report(
-    runs: Positional[tuple[Path, ...]],
+    runs: Paths,
     /,
     page: Annotated[Path | None, tyro.conf.arg(name="out", metavar="FILE", help_behavior_hint="")] = None,
     data: DataFolder = None,

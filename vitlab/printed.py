@@ -13,6 +13,7 @@ from vitlab.own import Choice
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Words = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(help_behavior_hint="")]  # perhaps none
+Paths = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(help_behavior_hint="")]
 Count = Annotated[int | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
 DataFolder = Annotated[
     Path | None,

@@ -18,7 +18,7 @@ from vitlab.errors import BadInput, choose
 from vitlab.given import as_run
 from vitlab.inference import calibration
 from vitlab.inference.answers import Prediction, Predictor, Unread, files
-from vitlab.printed import Count, DataFolder, Device, out
+from vitlab.printed import Count, DataFolder, Device, Paths, out
 
 Format = Literal["text", "csv", "jsonl"]
 FEW = 3  # classes that text names
@@ -26,7 +26,7 @@ FEW = 3  # classes that text names
 
 def predict(
     run: Positional[Path],
-    pictures: Positional[tuple[Path, ...]],
+    pictures: Paths,
     /,
     *,
     top: Count = None,

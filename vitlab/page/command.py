@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import torch
 import tyro
-from tyro.conf import Positional
 
 from vitlab.engine.run import open_run, zoo
 from vitlab.errors import BadInput
 from vitlab.page.engine import Engine, open_engine
 from vitlab.page.still import Site, write_site
-from vitlab.printed import Count, Folder, out
+from vitlab.printed import Count, Folder, Paths, out
 from vitlab.study.command import URL, with_optuna
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def page(
-    runs: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(help_behavior_hint="")] = (),
+    runs: Paths = (),
     /,
     *,
     study: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,
