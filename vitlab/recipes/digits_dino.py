@@ -1,7 +1,7 @@
-"""A student and its teacher learn digits without labels: the sample of MNIST, about two minutes on two CPU cores.
+"""A student and its teacher learn digits without labels: the sample of MNIST, under three minutes on two CPU cores.
 
-vitlab pretrain dino digits · a linear probe on its features reads 93.65 % of 2,000 test pictures, mean of 3 seeds
-(results/records/digits-dino.json). Nearest neighbours of the features do not reach those of the pixels in that time.
+vitlab pretrain dino digits · a linear probe on its features reads 96.60 % of 2,000 test pictures, mean of 3 seeds
+(results/records/digits-dino.json); their nearest neighbours are right for 95.75 %, those of the pixels for 95.35 %.
 """
 
 from dataclasses import replace
