@@ -77,7 +77,7 @@ def test_a_fine_tuned_run_can_be_moved_and_resumed_without_the_other(pretrained,
 def test_a_start_that_does_not_fit_is_refused_before_there_is_a_folder(pretrained, tmp_path):
     text = refusal(lambda: lab.finetune(pretrained, "width=32", runs=tmp_path / "runs", device="cpu", quiet=True))
     assert "weights.safetensors does not fit this model" in text
-    small = np.zeros((40, 14, 14), np.uint8)
+    small = np.random.default_rng(0).integers(0, 256, (40, 14, 14), np.uint8)
     np.savez(tmp_path / "small.npz", images=small, labels=np.arange(40) % 2)
     words = (f"data.source=npz:{tmp_path / 'small.npz'}", "limit=0", "validation=0.2")
     text = refusal(lambda: lab.finetune(pretrained, *words, runs=tmp_path / "runs", device="cpu", quiet=True))
