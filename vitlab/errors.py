@@ -32,9 +32,10 @@ def choose(given: str, allowed: Iterable[str], what: str, listing: str = "") -> 
     near = [choice for choice in choices if choice.startswith(f"{given}-")]
     near = near or get_close_matches(ELSEWHERE.get(given, given), choices, n=1, cutoff=0.6)
     hint = f"; did you mean {' or '.join(repr(choice) for choice in near)}?" if near else ""
-    listed = f": choose from {', '.join(choices)}" if len(choices) <= 15 or not (near or listing) else ""
-    if listing and not (near or listed):
-        listed = f": {listing} lists them"
+    if len(choices) <= 15 or not (near or listing):
+        listed = f": choose from {', '.join(choices)}"
+    else:
+        listed = "" if near else f": {listing} lists them"
     raise BadInput(f"no {what} called '{shorten(given)}'{listed}{hint}")
 
 

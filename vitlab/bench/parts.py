@@ -26,6 +26,7 @@ from vitlab.engine.compiler import compiler_trouble
 from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput
 from vitlab.given import check_finished, check_same_pictures, load_data
+from vitlab.printed import Words
 from vitlab.recipes import recipe
 from vitlab.settings import override, to_json
 
@@ -185,7 +186,7 @@ class Roofline(Common):
     """What bounds a recipe's step: its share of the device's matrix rate, and its time by kind of kernel."""
 
     recipe: tyro.conf.Positional[str] = "digits"  # a recipe, or a configuration file
-    settings: tyro.conf.Positional[tuple[str, ...]] = ()  # changes to it, such as batch=1000
+    settings: Words = ()  # changes to it, such as batch=1000
     rounds: int = 10  # bursts of steps; the time is the median over them
     data: Folder = None  # folder of the data sets (default: $VITLAB_DATA, or a folder in your cache)
 

@@ -13,7 +13,6 @@ from threading import Event
 from typing import Annotated, Any
 
 import tyro
-from tyro.conf import Positional
 
 from vitlab.check import chosen
 from vitlab.check.finding import Report
@@ -24,6 +23,7 @@ from vitlab.check.terminal import show, show_probes, show_table
 from vitlab.console import terminal
 from vitlab.engine.storage import write
 from vitlab.errors import BadInput, shorten
+from vitlab.printed import Words
 
 out = terminal()
 left_out = partial(tyro.conf.arg, help_behavior_hint="")
@@ -31,7 +31,7 @@ FIRST = ("model.py", "vit.py", "main.py")  # of a submission that is a folder
 
 
 def check(
-    targets: Annotated[Positional[tuple[str, ...]], left_out()] = (),
+    targets: Words = (),
     /,
     *,
     folder: Annotated[Path | None, left_out(metavar="FOLDER")] = None,
