@@ -1,6 +1,7 @@
 """The command line as a person meets it: what it says, and how it refuses."""
 
 import errno
+import inspect
 import io
 import json
 import signal
@@ -17,7 +18,7 @@ import torch
 from conftest import QUICK, refused
 from PIL import Image
 
-from vitlab import cli
+from vitlab import cli, recipes
 
 
 @pytest.fixture
@@ -135,12 +136,19 @@ def test_predict_reads_any_picture(trained, say, tmp_path):
 def test_help_names_every_verb_and_recipe(say):
     status, printed, _ = say("--help")
     assert status == 0
-    assert all(verb in printed for verb in cli.VERBS)
-    assert "digits: " in printed
-    for verb in cli.VERBS:
+    words = printed.split()
+    assert {*cli.VERBS, *recipes.names()} <= set(words)
+    assert recipes.summary("digits") in " ".join(words)
+    assert say()[:2] == (0, printed)
+    for verb, function in cli.VERBS.items():
+        assert inspect.getdoc(function).partition("\n")[0] in " ".join(words)
         status, printed, _ = say(verb, "--help")
         assert status == 0
         assert "(default: None)" not in printed
+
+
+def test_a_help_text_is_broken_where_the_terminal_ends_and_not_where_the_source_does(say):
+    assert "npz:FILE; or a" in say("train", "--help")[1]
 
 
 def test_the_version_is_that_of_the_package(say):
@@ -206,7 +214,7 @@ def test_an_interrupt_while_everything_is_loaded_ends_it_without_a_word(start):
 
 MASKED = """
 import logging, os, signal, time
-from vitlab import cli
+from vitlab import cli, recipes
 
 class Noisy:
     def __del__(self):

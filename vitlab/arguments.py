@@ -3,7 +3,7 @@
 import inspect
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr
 from functools import partial, wraps
 from typing import Any
@@ -13,7 +13,9 @@ import tyro
 from vitlab.errors import BadInput
 
 
-def parse(verbs: dict[str, Callable[..., Any]], program: str, description: str, words: list[str]) -> Callable[[], Any]:
+def parse(
+    verbs: Mapping[str, Callable[..., Any]], program: str, description: str, words: list[str]
+) -> Callable[[], Any]:
     """The verb that the words name, with its arguments."""
     complaint = io.StringIO()
     try:
@@ -40,7 +42,15 @@ def deferred(verb: Callable[..., Any]) -> Callable[..., Any]:
     def bind(*given: Any, **named: Any) -> Callable[[], Any]:
         return partial(verb, *given, **named)
 
+    bind.__signature__ = inspect.signature(verb)  # type: ignore[attr-defined]
+    del bind.__wrapped__  # tyro would read the docstring there
+    bind.__doc__ = in_whole_lines(inspect.getdoc(verb) or "")
     return bind
+
+
+def in_whole_lines(text: str) -> str:
+    """A docstring whose arguments are a line each: tyro would break a help text wherever the source does."""
+    return re.sub(r"\n {8,}", " ", text)
 
 
 def one_line(framed: str, takes_settings: bool) -> str:

@@ -21,7 +21,7 @@ from vitlab.check.command import check
 from vitlab.console import plain_table, speak_anywhere, terminal
 from vitlab.engine.loop import Stopped
 from vitlab.engine.memory import is_short
-from vitlab.engine.run import open_run, own_version, zoo
+from vitlab.engine.run import open_run, own_version
 from vitlab.engine.storage import ON_DISK_TROUBLE, explain
 from vitlab.engine.team import place
 from vitlab.errors import BadInput, choose, shorten
@@ -29,6 +29,7 @@ from vitlab.experiment import Experiment
 from vitlab.export.command import export
 from vitlab.inference.command import calibrate, predict
 from vitlab.look.words import describe_look, describe_trust
+from vitlab.overview import show_overview
 from vitlab.own import choices, experiment, is_own
 from vitlab.page.command import page
 from vitlab.pretrain.command import finetune, labels, pretrain
@@ -73,7 +74,7 @@ def train(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Train a recipe, and leave a run folder with weights, metrics and report.
+    """Train a recipe: a run folder with weights, metrics and report.
 
     Args:
         recipe: A recipe, such as digits; your own pictures as folder:PATH, with a folder for each class, or npz:FILE;
@@ -94,7 +95,7 @@ def train(
 
 
 def resume(run: Positional[Path], /, data: DataFolder = None, device: Device = "auto", quiet: Quiet = False) -> None:
-    """Go on with a stopped run, to the same result as if it had never stopped.
+    """Continue a stopped run, to the same result as if it never stopped.
 
     Args:
         run: The run's folder.
@@ -103,7 +104,7 @@ def resume(run: Positional[Path], /, data: DataFolder = None, device: Device = "
 
 
 def evaluate(run: Positional[Path], /, data: DataFolder = None, device: Device = "auto", as_json: bool = False) -> None:
-    """Read a run's test part with its trained model.
+    """Measure a trained run on its test set again.
 
     Args:
         run: The run's folder.
@@ -141,7 +142,7 @@ def look(
     data: DataFolder = None,
     device: Device = "auto",
 ) -> None:
-    """Look inside: draw what every layer and head of a run looks at on your pictures, and test whether it matters.
+    """Draw what every layer and head looks at, and test these maps.
 
     Args:
         run: The run's folder.
@@ -172,7 +173,7 @@ def report(
     data: DataFolder = None,
     device: Device = "auto",
 ) -> None:
-    """Write the page of a run anew, or one page that compares several runs.
+    """Write a run's report again, or a comparison of several runs.
 
     Args:
         runs: The run's folder, or those of 2 to 8 runs; the first is the one the others are compared with.
@@ -198,7 +199,7 @@ def data(
     /,
     data: DataFolder = None,
 ) -> None:
-    """List the data sets, fetch one, or verify what is there.
+    """List, fetch or verify data sets.
 
     Args:
         action: What to do: list them all, get them, or check that every pixel is right.
@@ -221,7 +222,7 @@ def data(
 
 
 def settings(recipe: Positional[str] = "digits", settings: Words = (), /) -> None:
-    """Show every setting of a recipe: its value, what it may be, and what it means.
+    """Show every setting of a recipe: value, choices, meaning.
 
     Args:
         recipe: A recipe or a configuration file.
@@ -249,7 +250,7 @@ def reproduce(
     device: Device = "auto",
     quiet: bool = False,
 ) -> None:
-    """Re-run the experiments of the five reports, as written and mended one repair at a time.
+    """Re-run the five reports' experiments, as written and mended.
 
     Called again, it goes on where it stopped: what is in the records is not trained again.
 
@@ -281,35 +282,14 @@ def reproduce(
         out.print(f"{minutes:g} minutes are over, nothing is lost; go on with the same command", markup=False)
 
 
-VERBS: dict[str, Callable[..., Any]] = {
-    "train": train,
-    "pretrain": pretrain,
-    "finetune": finetune,
-    "labels": labels,
-    "transfer": transfer,
-    "resume": resume,
-    "evaluate": evaluate,
-    "predict": predict,
-    "calibrate": calibrate,
-    "look": look,
-    "report": report,
-    "export": export,
-    "page": page,
-    "data": data,
-    "settings": settings,
-    "reproduce": reproduce,
-    "study": study,
-    "check": check,
-    "bench": bench,
+GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "Train": (train, resume, pretrain, finetune, transfer, labels),
+    "Use what was trained": (predict, evaluate, calibrate, export),
+    "Look inside": (page, look, report),
+    "Test and compare": (check, study, reproduce, bench),
+    "Look things up": (settings, data),
 }
-
-DESCRIPTION = """A laboratory for Vision Transformers on small pictures.
-
-Begin with 'vitlab train digits'. Where a verb takes a run, it takes {models} too, trained and shipped with vitlab.
-
-Recipes:
-"""
-
+VERBS = {verb.__name__: verb for verbs in GROUPS.values() for verb in verbs}
 
 TOGETHER = ("train", "pretrain", "finetune", "resume")  # what several processes can do together
 
@@ -374,10 +354,10 @@ def run_verb(words: list[str], alone: bool) -> None:
             choose(words[1], STUDY_VERBS, "verb of study")
         parse(STUDY_VERBS, "vitlab study", inspect.getdoc(study) or "", words[1:])()
         return
-    description = DESCRIPTION.format(models=" and ".join(zoo())) + "\n".join(
-        f"  {name}: {recipes.summary(name)}" for name in recipes.names()
-    )
-    parse(VERBS, "vitlab", description, words)()
+    if words in ([], ["-h"], ["--help"]):
+        show_overview(GROUPS)
+        return
+    parse(VERBS, "vitlab", "", words)()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ WIDE = 130  # letters that a table needs
 
 
 def bench(part: OmitSubcommandPrefixes[OmitArgPrefixes[Part]] = All()) -> None:  # noqa: B008 (frozen)
-    """Measure speed and memory, keep the records, and write docs/performance.md from them.
+    """Measure speed and memory, and write docs/performance.md.
 
     Args:
         part: What to measure; each has its own --help.

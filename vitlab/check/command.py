@@ -47,7 +47,7 @@ def check(
     seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0,
     memory: Annotated[float, tyro.conf.arg(metavar="GIGABYTES")] = 8.0,
 ) -> None:
-    """Find the mistakes in anyone's Vision Transformer, by probing it from outside.
+    """Find mistakes in any PyTorch ViT, by probing it from outside.
 
     Each model runs in a process of its own, which is stopped if it hangs. That guards against accidents, not against
     malice: check only code that you would run. Exit status 1 where a mistake was found.

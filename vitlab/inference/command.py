@@ -34,7 +34,7 @@ def predict(
     invert: bool = False,
     device: Device = "auto",
 ) -> None:
-    """Say what is on your pictures.
+    """Classify your pictures: files or folders, as text, CSV or JSON.
 
     Exit status 1 where some files could not be read, 2 where none could.
 
@@ -76,7 +76,7 @@ def predict(
 
 
 def calibrate(run: Positional[Path], /, data: DataFolder = None, device: Device = "auto") -> None:
-    """Fit one temperature on the pictures held out of training, so that a model is as sure as it is right.
+    """Fit a temperature on held-out pictures: honest probabilities.
 
     Args:
         run: The run's folder; the temperature is saved in it.

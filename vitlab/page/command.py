@@ -38,9 +38,9 @@ def page(
     single_file: bool = False,
     data: Folder = None,
 ) -> None:
-    """Draw a digit and watch the transformer think: open runs on a page, on this machine alone.
+    """Draw a digit and watch a model think, on a page in your browser.
 
-    Needs the extra vitlab[page]. Ctrl-C ends it.
+    Runs on this machine alone. Needs the extra vitlab[page]. Ctrl-C ends it.
 
     Args:
         runs: Runs to show; by default the models that come with vitlab. Two that take the same pictures can be put

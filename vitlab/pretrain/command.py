@@ -27,7 +27,7 @@ def pretrain(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Learn without labels, and leave a run whose head is a linear probe on what was learned.
+    """Learn without labels (mae, dino), judged by linear probe and k-NN.
 
     Args:
         how: mae hides most of a picture and draws it; dino teaches itself to see the same in parts of a picture.
@@ -57,7 +57,7 @@ def finetune(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Train on labels from where another run ended, most often one that learned without them.
+    """Train on labels, starting from another run's weights.
 
     Args:
         run: The run to start from; its settings are taken too, but for the objective of one without labels.
@@ -83,7 +83,7 @@ def labels(
     data: DataFolder = None,
     device: Device = "auto",
 ) -> None:
-    """What labels are worth: a linear probe, fine-tuning and training from scratch on a share of the labels.
+    """What labels are worth: probe, fine-tuning, from scratch by shares.
 
     Training from scratch is given as many epochs as fine-tuning, and again as much time as pretraining and fine-tuning
     took together. Called again, it goes on where it stopped.

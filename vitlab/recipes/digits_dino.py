@@ -1,7 +1,8 @@
-"""A student and its teacher learn digits without labels: the sample of MNIST, under three minutes on two CPU cores.
+"""Digits without labels: three minutes on two CPU cores.
 
 vitlab pretrain dino digits · a linear probe on its features reads 96.60 % of 2,000 test pictures, mean of 3 seeds
-(results/records/digits-dino.json); their nearest neighbours are right for 95.75 %, those of the pixels for 95.35 %.
+(results/records/digits-dino.json); k-NN 95.75 %, of the raw pixels 95.35 %. Contrastive: each digit is to be told from
+the others of its batch (MoCo v3).
 """
 
 from dataclasses import replace

@@ -1,7 +1,8 @@
-"""MNIST without labels, each digit told apart from the others of its batch: five minutes on two CPU cores.
+"""MNIST without labels: five minutes on two CPU cores.
 
 vitlab train mnist-dino · a linear probe on its features reads 98.66 % of the 10,000 test pictures, mean of 3 seeds
-(results/records/mnist-dino.json), after 260 s; their neighbours are right for 98.44 %, those of the pixels for 97.09 %.
+(results/records/mnist-dino.json), after 260 s; k-NN 98.44 %, of the raw pixels 97.09 %. Contrastive: each digit is to
+be told from the others of its batch (MoCo v3).
 """
 
 from dataclasses import replace

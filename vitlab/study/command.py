@@ -27,7 +27,7 @@ URL = Annotated[str | None, tyro.conf.arg(metavar="URL", help_behavior_hint="")]
 
 
 def study() -> None:
-    """Which settings? Train every point of a grid, or search, on one machine or many, and get a recommendation.
+    """Find settings by grid or search, on one machine or many.
 
     Write 'vitlab study create NAME --space "width=16,32,64 patch=4,7"', then 'vitlab study work NAME', then 'vitlab
     study report NAME'. Its verbs: create, work, status, show, best, report.

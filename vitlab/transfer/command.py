@@ -49,7 +49,7 @@ def transfer(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Take in other people's weights, and leave a run: timm, Hugging Face ViT / DeiT / DINOv2 / MAE, DINO, or a run.
+    """Import weights of timm, Hugging Face, DINO or MAE, proven equal.
 
     Without data.source the model stays as it is, with its own size and classes, to look at, check and predict with.
     With it, the model is fitted to these pictures, and its logits are a linear probe; epochs=5 fine-tunes it instead.
