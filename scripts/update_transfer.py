@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
-from statistics import mean, stdev
 
 from vitlab.marks import filled
+from vitlab.sample import Difference, Sample, difference
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RECORD = ROOT / "docs" / "transfer.md", ROOT / "results" / "transfer" / "small.json"
@@ -15,13 +15,19 @@ def rows(name: str, study: dict) -> list[str]:
     found: dict[str, list[float]] = {}
     for run in study["runs"]:
         found.setdefault(run["way"], []).append(100 * run["test_accuracy"])
-    scratch = mean(found["from scratch"])
+    samples = {way: Sample(tuple(each)) for way, each in found.items()}
     lines = []
-    for way, each in found.items():
-        gain = "" if way == "from scratch" else f"{mean(each) - scratch:+.1f}".replace("-", "−")
-        spread = f" ± {stdev(each):.1f}" if len(set(each)) > 1 else ""
-        lines.append(f"| {name} | {way} | {mean(each):.1f} %{spread} | {gain} | {len(each)} |")
+    for way, sample in samples.items():
+        gain = "" if way == "from scratch" else points(difference(sample, samples["from scratch"]))
+        spread = f" ± {sample.deviation:.1f}" if sample.deviation else ""
+        lines.append(f"| {name} | {way} | {sample.mean:.1f} %{spread} | {gain} | {sample.count} |")
     return lines
+
+
+def points(found: Difference) -> str:
+    """A difference with its 95 % interval, bold where that leaves out 0."""
+    said = f"{found.value:+.1f}".replace("-", "−") + ("" if found.margin is None else f" ± {found.margin:.1f}")
+    return f"**{said}**" if found.sign else said
 
 
 def updated(text: str) -> str:

@@ -48,6 +48,16 @@ def processes():
 
 
 @pytest.fixture
+def one_core(monkeypatch):
+    """This process may use one core of a machine that says it has eight."""
+    before = os.sched_getaffinity(0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture
 def begin(tmp_path, tmp_path_factory):
     """Begin the command line, or another call, in a process and an empty folder of its own."""
     return lambda *words, call=apart.command_line: apart.Started(tmp_path_factory.mktemp("p"), tmp_path, call, *words)

@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # has a layer of its own (engine.optimisers and engine.tuning are settings of an experiment, the rest of engine runs
 # one; reproduce is what a report's experiment is and how it is shown, reproduce.runs trains it).
 LAYERS = [
-    {"errors", "console", "foreign", "interrupt", "marks"},
+    {"errors", "console", "foreign", "interrupt", "marks", "processes"},
     {"settings", "chance", "sample"},
     {"data"},
     {"model"},
@@ -33,7 +33,7 @@ LAYERS = [
     {"inference"},
     {"study", "pretrain", "bench", "check", "transfer", "export", "page", "reproduce.workers", "reproduce.runs"},
     {""},
-    {"cli"},
+    {"cli", "overview"},
     {"__main__"},
 ]
 # Inside model, the story: images → tokens → positions → attention → blocks → heads → the models.

@@ -228,6 +228,17 @@ def test_a_chart_without_a_record_goes(tmp_path) -> None:
     assert not list((tmp_path / "docs/performance").iterdir())
 
 
+def test_what_others_put_beside_the_charts_stays(tmp_path) -> None:
+    charts = tmp_path / "docs/performance"
+    charts.mkdir(parents=True)
+    for name in ("logo.svg", "attention-tpu.svg", "growth-tpu.svg"):
+        (charts / name).write_text("drawn before")
+    config = {"batch": 1, "width": 64, "heads": 4, "precision": "float32"}
+    page_of(tmp_path, record("attention-cpu", config, [vars(point) for point in made_up_attention()]))
+    assert {path.name for path in charts.iterdir()} == {"logo.svg", "attention-cpu.svg"}
+    assert (charts / "logo.svg").read_text() == "drawn before"
+
+
 def test_recipes_are_shown_with_their_spread(tmp_path) -> None:
     accuracies = [0.9410, 0.9425, 0.9380]
     runs = [

@@ -114,6 +114,16 @@ def test_the_table_has_what_is_open_and_folders_without_a_file(vitlab, environme
     assert "no Python file in submissions/nothing" in told
 
 
+@pytest.mark.usefixtures("one_core")
+def test_on_one_core_models_are_checked_one_after_the_other(vitlab, environment, tmp_path):
+    noted = f"import time\nlog = open({str(tmp_path / 'log')!r}, 'a', buffering=1)\n"
+    noted += "print('begun', file=log)\ntime.sleep(0.5)\nprint('done', file=log)\n"
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text(noted + SOUND, encoding="utf-8")
+    vitlab("check", "one.py", "two.py", "--only", "reach")
+    assert (tmp_path / "log").read_text().split() == ["begun", "done"] * 2
+
+
 def test_only_the_model_that_was_built_is_spoken_of(vitlab, environment, tmp_path):
     """Its parts want arguments, which is no reason that it has no answer."""
     (tmp_path / "mine.py").write_text(

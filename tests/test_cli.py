@@ -66,6 +66,7 @@ def say(capsys):
         (("train", "digits", "data.source=npz:nowhere.npz"), "nowhere.npz"),
         (("train", "digits", "data.source=mnist", "--data", "nowhere"), "vitlab data get mnist"),
         (("train", "digits", "--device", "warp"), "no device 'warp'"),
+        (("train", "digits", "by_turns=yes", "flip=no"), "none is: use flip=yes with it"),
         (("train", "digits", "lr=0.1"), "did you mean 'learning_rate'"),
         (("train", "digits", "embed_dim=32"), "did you mean 'width'"),
         (("train", "mnist"), "did you mean 'mnist-best' or 'mnist-dino' or 'mnist-three-epochs'?"),

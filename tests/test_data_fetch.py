@@ -58,7 +58,7 @@ class Answers(BaseHTTPRequestHandler):
             plain = gzip.decompress(data)
             data = gzip.compress(plain[:-1] + bytes([(plain[-1] + 1) % 10]))
         self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", "many" if manner == "unnumbered" and wrong else str(len(data)))
         self.end_headers()
         self.wfile.write(data[:-7] if manner == "truncated" and wrong else data)
 
@@ -113,6 +113,7 @@ def test_a_good_mirror_fills_the_cache_and_leaves_nothing_else(address: str, tmp
         ("truncated", "stopped after|IncompleteRead"),
         ("page", "t10k-labels.*cannot be read"),
         ("altered", "SHA-256"),
+        ("unnumbered", "'many'"),
     ],
 )
 def test_a_bad_mirror_never_enters_the_cache_and_the_next_one_is_tried(

@@ -25,6 +25,7 @@ from conftest import refused
 from loops import check_resumed, small
 from PIL import Image
 from safetensors.torch import load, save
+from studies import created, plan
 from torch import Tensor
 
 import vitlab
@@ -44,6 +45,7 @@ from vitlab.given import load_data
 from vitlab.lab import train_in
 from vitlab.model import Shape, ViT
 from vitlab.settings import override
+from vitlab.study.worker import Worker
 
 TINY = ("epochs=2", "batch=8", "patch=4", "width=8", "depth=1", "measure=1", "checkpoint=0")
 Files = dict[str, bytes]
@@ -263,6 +265,7 @@ def load_in(path: Path, data: Path, most: int | None = None) -> None:
         text = str(caught.value)
         assert "which takes 0.00 GB, cannot be written: " + os.strerror(errno.EFBIG) in text
         assert "\n" not in text
+        assert isinstance(caught.value.__cause__, OSError), "a study then stops, and blames no trial"
     else:
         Folder(str(path), memory=0).load(data)
 
@@ -274,8 +277,10 @@ def test_a_full_disk_and_a_folder_that_cannot_be_written_are_said_in_one_line(pi
     assert child.exitcode == 0
     assert made(tmp_path / "data") == []
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot be written: "):
+    with pytest.raises(BadInput, match="cannot be written: ") as caught:
         Folder(str(pictures), memory=0).load(tmp_path / "file" / "data")
+    worker = Worker(created(plan("width=8,16"), f"sqlite:///{tmp_path}/s.db"), tmp_path, torch.device("cpu"))
+    assert worker.blame(caught.value) == ("stopped", False), "it is the fault of no trial of a study"
 
 
 def test_a_killed_process_leaves_nothing_that_is_taken_for_whole_and_two_make_one_file(tmp_path, processes) -> None:

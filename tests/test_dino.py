@@ -328,7 +328,7 @@ def test_scales_that_do_not_lie_in_each_other_are_refused() -> None:
 def test_locality_with_one_token_in_the_window_is_refused() -> None:
     """It looks at all tokens but its own: where the window is one cell and no token is extra, there is no other."""
     model = small_vit(attention=small_attention(Locality), head=Mean())
-    assert "locality" in refusal(Dino(**SMALL, window=0.5).build, build(model, Shape(3, 8, 8)))
+    assert "locality" in refusal(Dino(**SMALL, small_side=0.5).build, build(model, Shape(3, 8, 8)))
 
 
 @pytest.mark.parametrize("head", [kind for kind in HEADS if kind is not FirstToken], ids=lambda kind: kind.kind)
@@ -359,8 +359,8 @@ def test_what_its_views_and_its_teacher_do_not_go_with_is_refused(words, said) -
         ({"head_width": 0}, "head_width must be 2 or more, not 0"),
         ({"bottleneck": -3}, "bottleneck must be 2 or more, not -3"),
         ({"small_views": -1}, "small_views must be 0 or more, not -1"),
-        ({"window": 0.0}, "window is a share above 0 and up to 1, not 0.0"),
-        ({"window": 1.1}, "window is a share above 0 and up to 1, not 1.1"),
+        ({"small_side": 0.0}, "small_side is a share above 0 and up to 1, not 0.0"),
+        ({"small_side": 1.1}, "small_side is a share above 0 and up to 1, not 1.1"),
         ({"small": 0.0}, "small and large are shares of a picture"),
         ({"small": 0.5, "large": 0.4}, "the first no larger, not 0.5 and 0.4"),
         ({"large": 1.5}, "small and large are shares of a picture"),

@@ -29,7 +29,7 @@ GRIDS = [
 
 @pytest.mark.parametrize(("tokens", "shape", "window", "sides"), GRIDS)
 def test_a_window_is_a_rectangle_of_cells_and_lies_everywhere(tokens, shape, window, sides) -> None:
-    learner = learner_of(small_vit(tokens=tokens), shape, window=window)
+    learner = learner_of(small_vit(tokens=tokens), shape, small_side=window)
     grid, (tall, wide) = learner.windows.cells.grid, sides
     cells = learner.windows.draw(3_000, generator_of(0))
     assert cells.shape == (3_000, tall * wide)
@@ -115,7 +115,7 @@ def test_a_large_view_has_the_share_that_is_asked_for_however_large(low: float) 
 
 @pytest.mark.parametrize(("tokens", "shape", "window", "sides"), GRIDS)
 def test_a_small_view_is_as_large_as_its_window_and_no_view_is_like_another(tokens, shape, window, sides) -> None:
-    learner = learner_of(small_vit(tokens=tokens), shape, window=window, small_views=3)
+    learner = learner_of(small_vit(tokens=tokens), shape, small_side=window, small_views=3)
     pictures = torch.rand(4, shape.channels, shape.height, shape.width, generator=generator_of(0)) + 1
     large, small_views, cells, _ = learner.batch(pictures, torch.zeros(4), lambda given: given, chance_of(0))
     assert large.shape == (8, *pictures.shape[1:])
@@ -138,7 +138,7 @@ def test_a_small_view_is_seen_as_if_it_lay_in_its_window_of_the_whole_picture(
     tokens, shape, window, sides, positions
 ) -> None:
     model = small_vit(tokens=tokens, positions=positions, registers=1)
-    learner = learner_of(model, shape, window=window, small_views=1)
+    learner = learner_of(model, shape, small_side=window, small_views=1)
     _, views, cells, _ = learner.batch(
         torch.rand(6, shape.channels, shape.height, shape.width), torch.zeros(6), lambda given: given, chance_of(0)
     )
@@ -174,7 +174,7 @@ def test_a_stem_sees_of_a_small_view_nothing_but_the_view() -> None:
 @pytest.mark.parametrize(("tokens", "shape", "window", "sides"), GRIDS)
 def test_in_a_small_view_shift_takes_from_the_neighbours_that_the_view_has(tokens, shape, window, sides) -> None:
     model = small_vit(tokens=tokens, positions=NoPositions(), block=Block(shift=4), registers=1)
-    learner = learner_of(model, shape, window=window, small_views=1)
+    learner = learner_of(model, shape, small_side=window, small_views=1)
     (tall, wide), views, cells = learner.windows.cells.size, *batch_of(learner)[1:3]
     alone = build(model, Shape(shape.channels, sides[0] * tall, sides[1] * wide))
     alone.load_state_dict(learner.network.state_dict())

@@ -189,7 +189,7 @@ def test_the_commands_about_learning_without_labels_run(checkout):
     commands = commands_of("docs/pretrain.md")
     assert {command.split()[1] for command in commands} == {"pretrain", "finetune", "labels"}
     printed = [run(command, checkout) for command in commands]
-    assert "nearest neighbours" in printed[0]
+    assert "k-NN accuracy" in printed[0]
     assert "from scratch, in the same time" in " ".join(printed[-1].split())
 
 

@@ -152,6 +152,22 @@ def test_a_run_goes_to_the_hub_and_back_with_a_card_that_the_hub_reads(done: Don
         library.Pretrained.from_pretrained("docs")
 
 
+def test_an_export_again_forgets_a_calibration_that_the_run_no_longer_has(trained: Path, tmp_path: Path) -> None:
+    run = package.open_run(shutil.copytree(trained, tmp_path / "run"))
+    main(["calibrate", str(run.folder)])
+    command = ["export", str(run.folder), "--to", "hub", "--out", str(tmp_path / "hub")]
+    main(command)
+    assert (tmp_path / "hub/calibration.json").exists()
+    run.calibration.unlink()
+    main(command)
+    assert not (tmp_path / "hub/calibration.json").exists()
+    model = import_module("vitlab.export.pretrained").Pretrained.from_pretrained(tmp_path / "hub")
+    pictures = torch.rand(3, 1, 28, 28)
+    with torch.no_grad():
+        logits = run.model().logits(normalised(run, pictures))
+        torch.testing.assert_close(model.probabilities(pictures), logits.softmax(dim=-1))
+
+
 @dataclass(frozen=True)
 class Wrong(Hub):
     """Writes another model than it was given."""

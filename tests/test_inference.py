@@ -63,6 +63,17 @@ def test_folders_are_walked_and_every_format_says_the_same(trained: Path, vitlab
     assert vitlab("predict", trained, "own/b.png").stdout.startswith(f"own/b.png: {few[1].split(',')[1]} ")
 
 
+def test_links_to_folders_are_followed_but_not_back_up(trained: Path, vitlab, folder: Path) -> None:
+    (folder / "deep").rename(folder.parent / "elsewhere")
+    (folder / "linked").symlink_to("../elsewhere")
+    (folder.parent / "elsewhere/er/up").symlink_to(folder)
+    (folder / "round").symlink_to(".")
+    done = vitlab("predict", trained, "own", "--format", "csv", status=1)
+    assert [row["picture"] for row in csv.DictReader(io.StringIO(done.stdout))] == [
+        "own/a.PNG", "own/b.png", "own/linked/2.bmp", "own/linked/10.gif", "own/linked/er/1.png",
+    ]  # fmt: skip
+
+
 def test_no_more_than_a_batch_is_read_ahead(trained: Path, folder: Path) -> None:
     asked = []
 

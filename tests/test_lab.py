@@ -1,7 +1,9 @@
 """The verbs from Python, for every model and the corners of the settings."""
 
+import gc
 import shlex
 import shutil
+import weakref
 from html.parser import HTMLParser
 
 import numpy as np
@@ -17,6 +19,7 @@ from vitlab.data.dataset import DataSet, Part
 from vitlab.data.prepared import Normalise, describe, unit
 from vitlab.engine.evaluation import evaluate_part
 from vitlab.experiment import Testing as Reading  # pytest would take a Test… for a class of tests
+from vitlab.given import Loaded
 from vitlab.model import Shape
 from vitlab.report.gather import commands
 
@@ -141,6 +144,27 @@ def test_a_model_says_the_same_of_a_picture_file_and_of_its_pixels(trained, tmp_
         logits = run.model()(expected.float()[None, None])
     found = vitlab.predict(run, [tmp_path / "noise.png"])[0]
     assert found.classes[0] == card.classes[int(logits.argmax())]
+
+
+def test_pictures_are_loaded_once_and_let_go_before_others_are_loaded(monkeypatch):
+    """Experiments on one device follow one another, and two sets of pictures may not fit."""
+    few, fewer = (vitlab.override(vitlab.recipe("digits"), [f"limit={count}"]) for count in (30, 20))
+    loaded, load, found = Loaded(None, torch.device("cpu")), Sample.load, []
+    first = loaded.of(few)
+    assert loaded.of(vitlab.override(few, ["seed=1"])) is first
+    kept = weakref.ref(first.train.pictures)
+    del first
+    gc.collect()
+    assert kept() is not None
+
+    def noted(self, place):
+        gc.collect()
+        found.append(kept() is None)
+        return load(self, place)
+
+    monkeypatch.setattr(Sample, "load", noted)
+    assert len(loaded.of(fewer).train) == 20
+    assert found == [True]
 
 
 def test_an_experiment_of_ones_own_can_be_trained(tmp_path):

@@ -62,12 +62,12 @@ def test_a_look_says_what_it_did(looked: tuple[Path, str], trained: Path) -> Non
     said = looked[1]
     seen = vitlab.look(trained, [SEVEN, "test:3"])
     assert "attention from the class token; 2 layers of 4 heads" in said
-    assert "by way of its maps the model makes the same tokens" in said
+    assert "maps verified: map × values gives every layer's own tokens" in said
     assert f"seven.png: {seen.classes[seen.guesses[0]]}" in said
     assert "resized from 112×112 to 28×28" in said
     best = [int(row.argmax()) for row in seen.lens[1]]
-    assert f"block by block: {', '.join(f'{label} ' for label in best[:1])}" in said
-    assert "on 5 pictures, points ahead of random order" in said
+    assert f"logit lens: input {best[0]} (" in said
+    assert "on 5 pictures, lead over deleting and inserting patches in random order, in points" in said
 
 
 def test_the_same_look_gives_the_same_bytes(looked: tuple[Path, str], trained: Path, tmp_path: Path) -> None:

@@ -221,6 +221,20 @@ def test_clicks_that_overtake_the_server_give_no_model_a_picture_of_another_size
     expect(other).to_have_attribute("aria-checked", "true")
 
 
+@pytest.mark.parametrize("engine", ["site"], indirect=True)
+def test_a_model_that_does_not_arrive_is_told_and_is_asked_for_again(browser, engine):
+    with opened(browser, engine.address) as made:
+        page, said = made.page, made.page.locator(".answers .problem")
+        page.route("**/digits.onnx", lambda route: route.fulfill(status=404, body="nothing here"), times=1)
+        take(page, "digits ·")
+        expect(said).to_contain_text("has all of the page arrived?")
+        page.locator("#pictures button").nth(SEVEN).click()
+        expect(said).to_be_empty()
+        compare(page, Path("runs/digits"), made.main)
+    assert made.complaints
+    assert all("Failed to load resource" in one for one in made.complaints)
+
+
 def test_patches_of_every_size_can_be_taken_away_by_keyboard(page):
     take(page, "digits ·")
     until(page, "shown[0].pane.answer")

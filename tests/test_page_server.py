@@ -34,7 +34,7 @@ from vitlab.page import patience
 from vitlab.page.border import LARGEST, WAITING, Border, named
 from vitlab.page.command import engines
 from vitlab.page.server import application
-from vitlab.page.still import RUNTIME, runtime
+from vitlab.page.still import PARTS, RUNTIME, runtime
 from vitlab.page.views import MOST, SITE, cell, confusion, first_view
 
 PICTURE = base64.b64encode(bytes(range(256)) * 3 + bytes(16)).decode()
@@ -368,6 +368,22 @@ def test_what_is_not_a_page_of_vitlabs_is_not_overwritten(trained, vitlab, tmp_p
     own.write_text("my home page")
     assert "none of vitlab's pages" in refused(vitlab("page", trained, "--out", "site", status=2))
     assert own.read_text() == "my home page"
+
+
+def test_a_page_goes_into_no_folder_of_other_things_and_replaces_its_own(trained, vitlab, tmp_path):
+    (tmp_path / "data" / RUNTIME).mkdir(parents=True)
+    for name in PARTS:  # as if npm had fetched them
+        (tmp_path / "data" / RUNTIME / name).touch()
+    page, own = ("page", trained, "--data", "data", "--out", "site"), tmp_path / "site/models.json"
+    own.parent.mkdir()
+    own.write_text("my own")
+    assert "site holds other files" in refused(vitlab(*page, status=2))
+    assert [path.read_text() for path in own.parent.iterdir()] == ["my own"]
+    shutil.copy(SITE / "index.html", own.parent)
+    (own.parent / "CNAME").write_text("lab.example")  # as hosts of pages want it
+    vitlab(*page)
+    assert [one["name"] for one in json.loads(own.read_text())["models"]] == [trained.name]
+    assert (own.parent / "CNAME").read_text() == "lab.example"
 
 
 def test_without_npm_it_says_what_is_needed(tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ def photos(tmp_path) -> Path:
 @pytest.mark.parametrize("how", ["mae", "dino"])
 def test_pretrain_leaves_a_run_that_every_verb_takes(vitlab, how, tmp_path):
     done = vitlab("pretrain", how, "digits", *FEW, "--device", "cpu")
-    assert "nearest neighbours" in done.stdout
+    assert "k-NN accuracy" in done.stdout
     assert "of the pixels" in done.stdout
     run = package.open_run(tmp_path / f"runs/digits-{how}")
     assert run.experiment.objective.kind == how
@@ -105,6 +105,8 @@ def test_pictures_without_labels_are_learned_from_and_not_judged(vitlab, photos,
     assert "have no labels" in refused_words
     assert "vitlab pretrain" in refused_words
     assert "no test pictures, so no figure" in vitlab("evaluate", run.folder).stdout
+    told = json.loads(vitlab("evaluate", run.folder, "--as-json").stdout, parse_constant=pytest.fail)
+    assert told == {"accuracy": None, "low": None, "high": None, "loss": None, "count": 0}
     assert "no test pictures, so no figure" in vitlab("report", run.folder).stdout
     assert "look.html" in vitlab("look", run.folder, photos / "0.png").stdout
     assert "knows no classes" in refused(vitlab("predict", run.folder, photos / "0.png", status=2))
@@ -143,6 +145,23 @@ def test_labels_are_counted_out_and_every_way_is_tried(vitlab, pretrained, tmp_p
     before = {path: path.read_bytes() for path in (tmp_path / "study").rglob("weights.safetensors")}
     vitlab(*words)
     assert before == {path: path.read_bytes() for path in (tmp_path / "study").rglob("weights.safetensors")}
+
+
+def test_interrupted_when_it_is_called_again_it_keeps_what_it_had(pretrained, tmp_path):
+    told = []
+
+    def interrupt(line):
+        told.append(line)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    Study(pretrained, ("epochs=1",), (0.2,), 1, tmp_path, device="cpu").finish(lambda line: None)
+    before = (tmp_path / "labels.json").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        Study(pretrained, ("epochs=1",), (0.2,), 1, tmp_path, device="cpu").finish(interrupt)
+    rows, kept = (json.loads(text)["runs"] for text in (before, (tmp_path / "labels.json").read_bytes()))
+    assert [row["way"] for row in kept] == ["probe", "finetuned", "scratch", "scratch-long"]
+    assert kept == rows
 
 
 @pytest.mark.parametrize(

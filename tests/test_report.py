@@ -366,7 +366,7 @@ def test_calibration_error_is_the_weighted_gap() -> None:
         (200, 1000, 0.1, "About 1 picture in 5 is read correctly."),
         (360, 360, 0.1, "All 360 test pictures were read correctly."),
         (0, 50, 0.1, "None of the 50 test pictures was read correctly."),
-        (105, 1000, 0.1, "cannot be told apart from"),
+        (105, 1000, 0.1, "not significantly better than"),
         (50, 1000, 0.1, "worse than always naming the commonest class"),
         (360, 360, 0.1, "not proof of a perfect model"),
         (30, 40, 0.5, "With only 40 test pictures the figure is rough"),
@@ -403,7 +403,7 @@ def test_maps_that_are_exact_and_maps_that_are_close_are_told_apart() -> None:
     found = insight()
     close = replace(found, look=replace(found.look, gap=3e-7))
     exact = replace(found, look=replace(found.look, gap=0.0))
-    assert "exactly as the model made it." in render(example(insight=exact))
-    assert "to within 3e−7 of the largest." in render(example(insight=close)).replace("e-07", "e−7").replace(
+    assert "gives the model’s own tokens, exactly." in render(example(insight=exact))
+    assert "to within 3e−7 of the largest number." in render(example(insight=close)).replace("e-07", "e−7").replace(
         "e−07", "e−7"
     )

@@ -24,9 +24,9 @@ from vitlab.data import Cifar10, Mnist, Sample
 from vitlab.engine.run import Run
 from vitlab.lab import evaluate
 from vitlab.model import Shape, VisionTransformer
+from vitlab.processes import choose_workers, cores, shared_gpu
 from vitlab.recipes import reproductions
 from vitlab.reproduce.runs import chosen, first_of, settings_of, slug
-from vitlab.reproduce.workers import shared_gpu
 
 SHAPES = {Mnist: Shape(1, 28, 28), Sample: Shape(1, 28, 28), Cifar10: Shape(3, 32, 32)}
 PLANS = reproductions()
@@ -514,7 +514,9 @@ def test_finished_runs_of_other_settings_are_not_taken_for_these(tiny) -> None:
     assert files_of() == files
 
 
-def test_two_workers_give_the_bits_of_one(tiny, tmp_path) -> None:
+@pytest.mark.usefixtures("one_core")
+def test_two_workers_give_the_bits_of_one(tiny, tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
     tiny("r8-tiny", "r9-twin", "--small")
     alone = {path.parent: weights_of(path.parent) for path in Path("runs").rglob("weights.safetensors")}
     assert len(alone) == 3
@@ -524,6 +526,7 @@ def test_two_workers_give_the_bits_of_one(tiny, tmp_path) -> None:
     assert "3 runs to train on cpu, 2 at a time" in done.stdout
     assert done.stderr == ""
     assert {folder: weights_of(folder) for folder in alone} == alone
+    assert {Run(folder).environment["threads"] for folder in alone} == {1}, "of the cores that this process may use"
     for name in ("r8-tiny", "r9-twin"):
         for one, two in zip(
             record_of(name)["variants"], record_of(name, Path("alone-records"))["variants"], strict=True
@@ -592,6 +595,12 @@ def test_interrupted_while_its_workers_start_it_ends_in_one_line(tmp_path, monke
 
     interrupt(begin(tiny_folder, *words, call=tiny_command_line), after_half_a_second, within=20)
     assert not list(Path().rglob("result.json")), "it does not wait for the runs to end"
+
+
+@pytest.mark.usefixtures("one_core")
+def test_of_the_cores_those_count_that_this_process_may_use() -> None:
+    assert cores() == 1
+    assert choose_workers(shared=True) == 1, "which is too few to feed a GPU that is shared"
 
 
 def test_a_gpu_is_shared_only_where_there_is_one() -> None:

@@ -172,6 +172,24 @@ def test_changed_pictures_are_noticed(tmp_path, vitlab):
     assert "have changed" in refused(vitlab("resume", "runs/own", status=2))
 
 
+def test_changed_test_pictures_are_noticed_but_by_a_run_of_an_older_version(tmp_path, vitlab):
+    rng = np.random.default_rng(0)
+    arrays = {"x_train": rng.integers(0, 255, (40, 8, 8), dtype=np.uint8), "y_train": np.arange(40) % 2}
+    arrays |= {"x_test": rng.integers(0, 255, (9, 8, 8), dtype=np.uint8), "y_test": np.arange(9) % 2}
+    np.savez(tmp_path / "own.npz", **arrays)
+    words = ("data.source=npz:own.npz", "patch=4", "width=8", "epochs=1", "heads=2", "--name", "own")
+    vitlab("train", "digits", *words)
+    vitlab("evaluate", "runs/own")
+    arrays["x_test"][0, 0, 0] += 1
+    np.savez(tmp_path / "own.npz", **arrays)
+    for verb in ("evaluate", "report"):
+        assert "have changed since it was trained" in refused(vitlab(verb, "runs/own", status=2))
+    card = json.loads((tmp_path / "runs/own/data.json").read_text())
+    del card["tested"]
+    (tmp_path / "runs/own/data.json").write_text(json.dumps(card))
+    assert "test accuracy" in vitlab("evaluate", "runs/own").stdout
+
+
 def test_a_loss_that_is_no_number_stops_with_the_step_and_the_last_good_checkpoint(tmp_path, vitlab):
     line = refused(
         vitlab("train", "digits", *QUICK, "optimiser=adamw", "learning_rate=1e30", "warmup=2.9", "clip=0", status=2)

@@ -95,20 +95,20 @@ def test_the_cheapest_within_a_standard_error_of_the_best_is_recommended():
     advice = advise(grid(values, width=("8", "16", "32")))
     assert (advice.chosen.name, advice.best.name) == ("width 16", "width 32")
     text = " ".join(advice.lines)
-    assert text.startswith("Take width 16: 95.7 ± ")
-    assert "not told apart from width 32, the highest with 96.0" in text
+    assert text.startswith("Take width 16: validation accuracy 95.7 ± ")
+    assert "It does not differ significantly from width 32, the highest with 96.0" in text
     assert "takes 1.5 times as long" in text
-    assert "2 of 3 points cannot be told apart" in text
-    assert "told apart is width 8, 15 ± " in text
+    assert "1 of 2 other points do not differ significantly from the best" in text
+    assert "significantly below is width 8, 15 ± " in text
     assert "At equal time, 1.00 s, when the fastest run ended, width 8 leads with 81.0 %; " in text
     assert "; width 16 had not ended its first epoch." in text
-    values[1] -= 0.003  # further below, though still not told apart
+    values[1] -= 0.003  # further below, though still not significantly
     further = advise(grid(values, width=("8", "16", "32")))
     assert further.chosen.name == "width 32"
-    assert "2 of 3 points cannot be told apart" in " ".join(further.lines)
+    assert "1 of 2 other points do not differ significantly" in " ".join(further.lines)
     alone = advise(grid(values[:, :1], width=("8", "16", "32")))
     assert alone.chosen.name == "width 32"
-    assert "does not show what chance does" in " ".join(alone.lines)
+    assert "With one seed a point, chance is not measured" in " ".join(alone.lines)
 
 
 def test_points_that_are_alike_are_seldom_told_apart():

@@ -14,7 +14,7 @@ import torch
 from kinds import refusal
 from optuna.trial import TrialState
 from safetensors.torch import load_file
-from studies import Server, created, plan, postgres, work
+from studies import TINY, Server, created, plan, postgres, work
 
 from vitlab import lab
 from vitlab.engine.run import Run
@@ -245,6 +245,27 @@ def test_stopped_by_hand_a_trial_is_free_at_once(processes, tmp_path):
     ledger = Ledger(kept)
     ledger.reconcile()
     assert ledger.take(ledger.slots())[0].number == 0
+
+
+def test_asked_alone_to_stop_a_study_stops_its_workers_and_goes_on_afterwards(vitlab, begin, tmp_path):
+    """A supervisor interrupts one process, where a terminal interrupts all of them."""
+    vitlab("study", "create", "s", "--space", "width=8,16", *TINY, "epochs=5000")
+    words = ("study", "work", "s", "--workers", "2", "--device", "cpu")
+    runs = [Run(tmp_path / f"runs/s/width-{width}-seed0") for width in (8, 16)]
+    started = begin(*words)
+    started.wait_for(lambda: all(len(run.metrics()) >= 2 for run in runs))
+    os.kill(started.process.pid, signal.SIGINT)
+    done = started.end(30)
+    assert done.returncode == 130
+    assert done.stderr == "vitlab: stopped, nothing is lost; go on with the same command\n"
+    slots = Ledger(open_study("s", read_url(f"sqlite:///{tmp_path}/runs/s/study.db"))).slots()
+    assert [(slot.state, slot.lost) for slot in slots] == [("missing", 0)] * 2
+    before = [run.metrics() for run in runs]
+    again = begin(*words)
+    again.wait_for(lambda: all(len(run.metrics()) > len(lines) for run, lines in zip(runs, before, strict=True)))
+    again.send(signal.SIGINT)
+    assert again.end(30).returncode == 130
+    assert all(run.metrics()[: len(lines)] == lines for run, lines in zip(runs, before, strict=True))
 
 
 def test_a_full_disk_stops_the_worker_and_not_the_trial(tmp_path):

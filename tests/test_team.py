@@ -76,6 +76,18 @@ def test_after_a_restart_the_same_call_goes_on_with_the_run_of_the_same_experime
     assert Team(job="third", again=True).begun(tmp_path, first) is None
 
 
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"device": 1}'])
+def test_after_a_restart_a_damaged_run_of_others_is_passed_over(tmp_path: Path, damaged: str) -> None:
+    experiment = vitlab.recipe("digits")
+    for name, environment in (("a", damaged), ("b", json.dumps(describe_environment(HERE) | {"job": "mine"}))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "environment.json").write_text(environment)
+        (tmp_path / name / "experiment.json").write_text(json.dumps(to_json(experiment)))
+    found = Team(job="mine", again=True).begun(tmp_path, experiment)
+    assert found is not None
+    assert found.name == "b"
+
+
 def test_a_batch_too_small_to_be_shared_is_refused() -> None:
     with pytest.raises(BadInput, match="a batch of 7 is too small for 4 processes: make it 8 or more"):
         Team(0, 4).share(7, HERE)

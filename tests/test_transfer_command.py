@@ -55,6 +55,12 @@ def test_a_model_as_it_is_answers_as_before_to_every_verb(vitlab, folder: Path) 
     assert "takes no settings" in refused(vitlab("transfer", folder, "epochs=2", status=2))
 
 
+def test_a_run_is_not_put_outside_the_folder_of_the_runs(vitlab, folder: Path, tmp_path: Path) -> None:
+    for name in ("../outside", ".hidden"):
+        assert f"'{name}' is no name for a run" in refused(vitlab("transfer", folder, "--name", name, status=2))
+    assert list(tmp_path.iterdir()) == [folder]
+
+
 def test_a_model_for_other_pictures_is_an_ordinary_run(vitlab, folder: Path, monkeypatch) -> None:
     read, load = [], Sample.load
     monkeypatch.setattr(Sample, "load", lambda self, place: read.append(place) or load(self, place))

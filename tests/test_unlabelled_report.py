@@ -137,7 +137,7 @@ def test_the_page_has_the_section(learned: dict[str, Run], kind: str) -> None:
     check_page(text)
     assert TITLE in page.texts["h2"]
     assert "#unlabelled" in {link["href"] for link in page.all("a")}
-    for row in ("What it sees", "What it draws", "The original"):
+    for row in ("Masked input", "Reconstruction", "Original"):
         assert len(alts(page, f"{row}: test picture")) == (8 if kind == "mae" else 0)
     near = alts(page, "Training picture")
     assert len(near) == 36
@@ -164,7 +164,7 @@ def test_the_headline_is_that_of_a_linear_probe(learned: dict[str, Run], kind: s
     assert "it was frozen, and one linear layer learned from the labels to read its features" in text
     said = plain(" ".join(page.texts["p"]))
     assert re.search(rf"{100 * result['test_accuracy']:.1f} %", said)
-    assert f"{100 * result['knn_accuracy']:.1f} % by nearest neighbours" in said
+    assert f"{100 * result['knn_accuracy']:.1f} % by k-NN on the features" in said
     assert f"vitlab finetune {learned[kind].folder}" in page.texts["code"]
 
 
@@ -173,10 +173,10 @@ def test_restored_pictures_are_the_pictures(learned: dict[str, Run]) -> None:
     _, page = page_of(learned["mae"])
     test = load_data(learned["mae"].experiment, None).test
     rows = []
-    for row in ("What it sees", "What it draws", "The original"):
+    for row in ("Masked input", "Reconstruction", "Original"):
         images = [image for image in page.all("img") if (image["alt"] or "").startswith(f"{row}: ")]
         rows.append([np.asarray(decode(image["src"] or "").convert("L")).astype(int) for image in images])
-    places = [int(alt.rpartition(" ")[2]) for alt in alts(page, "The original")]
+    places = [int(alt.rpartition(" ")[2]) for alt in alts(page, "Original")]
     assert test.labels[places].tolist() == list(range(8))
     for place, seen, drawn, original in zip(places, *rows, strict=True):
         assert np.array_equal(original, test.pictures[place, 0].numpy())
@@ -230,8 +230,8 @@ def test_without_its_decoder_nothing_is_restored(learned: dict[str, Run], tmp_pa
     assert not view.unlabelled.restored
     text = render(view)
     check_page(text)
-    assert "What it draws" not in text
-    assert "What it finds alike" in text
+    assert "Reconstruction" not in text
+    assert "Nearest neighbours by features" in text
 
 
 def test_a_run_that_learned_from_labels_has_no_such_section(trained: Path) -> None:
@@ -253,18 +253,18 @@ def test_curves_without_accuracy() -> None:
         for n in (1, 2, 3)
     ]
     found = history.gather(epochs, 0.1)
-    assert [chart.name for chart in found.charts] == ["loss", "accuracy of nearest neighbours", "spread"]
+    assert [chart.name for chart in found.charts] == ["loss", "k-NN accuracy", "spread"]
     assert found.validated
     assert found.header == (
         "epoch",
         "training loss",
-        "nearest neighbours, held out",
+        "k-NN, held out",
         "spread",
         "variety",
         "learning rate",
     )
-    assert plain(found.charts[1].sentence) == "Accuracy of nearest neighbours went from 20.0 % to 60.0 %."
-    assert "nearest neighbours, held out 60.0" in found.charts[1].drawing
+    assert plain(found.charts[1].sentence) == "k-NN accuracy went from 20.0 % to 60.0 %."
+    assert "k-NN, held out 60.0" in found.charts[1].drawing
     plainer = history.gather([{"epoch": 1, "loss": 0.5}], 0.1)
     assert [chart.name for chart in plainer.charts] == ["loss"]
     assert not plainer.validated
@@ -274,8 +274,8 @@ def test_curves_without_accuracy() -> None:
     ("objective", "said"),
     [
         (Mae(), "drawing what it could not see: 12 of its 16 patches"),
-        (Dino(), "agreeing with itself"),
-        (Dino(prototypes=0), "telling pictures apart"),
+        (Dino(), "self-distillation (DINO)"),
+        (Dino(prototypes=0), "by contrast"),
     ],
 )
 def test_the_page_says_how_it_learned(objective: Any, said: str) -> None:
@@ -290,6 +290,7 @@ def made(classes: int, points: int = 60) -> Unlabelled:
         aim="mae",
         knn_accuracy=0.5 if classes > 1 else None,
         pixels_accuracy=0.9 if classes > 1 else None,
+        apart=(500, 100, 1000) if classes > 1 else None,
         part="test" if classes > 1 else "held-out",
         patches=(4, 16),
         restored=[Restored(n, 0, shape(), shape(), shape()) for n in range(8)],
@@ -335,13 +336,18 @@ def test_pictures_without_labels_have_no_classes_on_the_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knn", "pixels", "expected"),
-    [(0.9, 0.5, "better than"), (0.5, 0.9, "less well than"), (0.5, 0.51, "no better and no worse than")],
-)
-def test_features_are_held_against_the_pixels(knn: float, pixels: float, expected: str) -> None:
-    found = replace(made(10), knn_accuracy=knn, pixels_accuracy=pixels)
-    assert expected in unlabelled_section.against_pixels(found.knn_accuracy, found.pixels_accuracy, 1000)
-    assert unlabelled_section.against_pixels(found.knn_accuracy, None, 1000) == ""
+    ("apart", "expected"),
+    [
+        ((400, 10, 1000), "better than"), ((10, 400, 1000), "less well than"), ((50, 40, 1000), "do not settle"),
+        ((15, 4, 1000), "better than"),  # 1.1 points that two intervals of single accuracies would not settle
+        (None, "k-NN is right for 90.0 % by the features"),
+    ],
+)  # fmt: skip
+def test_features_are_held_against_the_pixels(apart: tuple[int, int, int] | None, expected: str) -> None:
+    said = unlabelled_section.against_pixels(0.9, 0.889, apart)
+    assert expected in plain(said)
+    assert ("interval" in said) == (apart is not None)
+    assert unlabelled_section.against_pixels(0.9, None, apart) == ""
 
 
 def test_runs_without_labels_can_be_compared(learned: dict[str, Run], trained: Path, tmp_path: Path) -> None:
@@ -351,5 +357,5 @@ def test_runs_without_labels_can_be_compared(learned: dict[str, Run], trained: P
     assert "The loss of mae and dino measures something else" in said
     assert "held nothing out" not in said
     alone = Page(report([learned["mae"], learned["dino"]], out=tmp_path / "alone.html").read_text("utf-8"))
-    assert "Accuracy of nearest neighbours" in alone.texts["h3"]
+    assert "K-NN accuracy" in alone.texts["h3"]
     assert "Training loss" in alone.texts["h3"]

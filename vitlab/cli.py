@@ -55,7 +55,7 @@ from vitlab.report.gather import LOOKS
 from vitlab.report.paired import CAVEAT
 from vitlab.reproduce.runs import Reproducer, chosen
 from vitlab.reproduce.terminal import show_list, show_record
-from vitlab.settings import override, walk, write_value
+from vitlab.settings import kinds_at, override, walk, write_value
 from vitlab.study.command import VERBS as STUDY_VERBS
 from vitlab.study.command import study
 from vitlab.transfer.command import transfer
@@ -113,18 +113,19 @@ def evaluate(run: Positional[Path], /, data: DataFolder = None, device: Device =
     result = lab.evaluate(run, data=data, device=device)
     low, high = result.interval
     if as_json:
-        print(
-            json.dumps(
-                {"accuracy": result.accuracy, "low": low, "high": high, "loss": result.loss, "count": result.count}
-            )
-        )
+        told = {"accuracy": result.accuracy, "low": low, "high": high, "loss": result.loss}
+        known = {name: figure if result.count else None for name, figure in told.items()}
+        print(json.dumps(known | {"count": result.count}))
         return
     show_accuracy(result.accuracy, low, high, result.count)
     card = open_run(run).card
     confusion = result.confusion()
     wrong = [i for i in range(len(card.classes)) if confusion[i, i] < confusion[i].sum()]
+    if wrong:
+        out.print("lowest accuracy by class:", markup=False)
     for i in sorted(wrong, key=lambda i: float(confusion[i, i] / confusion[i].sum()))[:3]:
-        out.print(f"  {card.classes[i]}: {int(confusion[i, i])} of {int(confusion[i].sum())} right", markup=False)
+        right, all_of_it = int(confusion[i, i]), int(confusion[i].sum())
+        out.print(f"  {card.classes[i]}: {right / all_of_it:.1%} ({right} of {all_of_it})", markup=False)
 
 
 def look(
@@ -226,8 +227,18 @@ def settings(recipe: Positional[str] = "digits", settings: Words = (), /) -> Non
 
     Args:
         recipe: A recipe or a configuration file.
-        settings: Changes to it as setting=value; a part's own settings follow its kind.
+        settings: Changes to it as setting=value, since a part's own settings follow its kind; or the name of a part,
+            such as tokens or attention, to see what each of its kinds is.
     """
+    named = [word for word in settings if "=" not in word]
+    if named:
+        known = override(recipes.recipe(recipe, settings), [word for word in settings if word not in named])
+        for name in named:
+            kinds = plain_table(name, "what it is")
+            for kind, meaning in kinds_at(known, name):
+                kinds.add_row(kind, meaning)
+            out.print(kinds, markup=False)
+        return
     table = plain_table("setting", "value", "may be", "meaning")
     table.columns[0].no_wrap = True  # a name is to be found and copied whole, and a line that goes to a program, too
     for entry in walk(override(recipes.recipe(recipe, settings), list(settings))):

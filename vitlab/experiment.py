@@ -19,7 +19,7 @@ class Training:
     epochs: int = 10  # times through the training part
     batch: int = 128  # pictures a step; the last, partial batch of an epoch is left for the next shuffle
     clip: float = 1.0  # longest gradient, as a norm over all weights; 0: no clipping
-    ema: float = 0.0  # memory of the running mean of the weights, which is then evaluated; 0: none
+    ema: float = 0.0  # EMA decay of the weights, which are then evaluated; at step t at most (1+t)/(10+t); 0: no EMA
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, else float32
     compile: bool = False  # torch.compile: 10 to 70 s at the start, then faster steps, most of all on a CPU in bfloat16
     graph: bool = False  # on a GPU, record a step once and replay it: small models train several times faster

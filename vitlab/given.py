@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from vitlab.data import data_folder
-from vitlab.data.prepared import Card, Prepared, prepare
+from vitlab.data.prepared import Card, Data, Prepared, prepare
 from vitlab.engine.building import build
 from vitlab.engine.evaluation import counted
 from vitlab.engine.run import Run, open_run, take_start
@@ -38,6 +38,20 @@ def load_data(experiment: Experiment, folder: Path | str | None) -> Prepared:
     return prepare(experiment.data, data_folder(Path(folder) if folder else None))
 
 
+class Loaded:
+    """What an experiment learns from, on a device; kept until other pictures are wanted, as runs follow one another."""
+
+    def __init__(self, folder: Path | str | None, device: torch.device):
+        self.folder, self.device = folder, device
+        self.last: tuple[Data, Prepared] | None = None
+
+    def of(self, experiment: Experiment) -> Prepared:
+        if self.last is None or self.last[0] != experiment.data:
+            self.last = None  # the old ones go before there are new ones
+            self.last = experiment.data, load_data(experiment, self.folder).on(self.device)
+        return self.last[1]
+
+
 def find_device(name: str) -> torch.device:
     """auto: a GPU where there is one, else the CPU. `cuda:1` makes that GPU the current one."""
     try:
@@ -55,14 +69,24 @@ def find_device(name: str) -> torch.device:
 
 
 def tested_on(run: Run, data: Path | str | None) -> Prepared:
-    """The run's pictures, if they are still those that it learned from: a folder that has changed is split anew."""
+    """The run's pictures, if they are still those of its training and test: a folder that has changed is split anew."""
     prepared = load_data(run.experiment, data)
-    if (prepared.card.fingerprint, prepared.card.classes) != (run.card.fingerprint, run.card.classes):
+    now, then = prepared.card, run.card
+    same = (now.fingerprint, now.classes) == (then.fingerprint, then.classes)
+    if not (same and (then.tested == now.tested if then.tested else same_labels(run, prepared))):
         raise BadInput(
             f"the pictures of {run.folder} have changed since it was trained, and it may have learned from some that "
             "would test it now: put back what was there, or train it anew"
         )
     return prepared
+
+
+def same_labels(run: Run, prepared: Prepared) -> bool:
+    """Whether the test part has the labels that a run was tested on, which has no fingerprint of it, as it is older."""
+    if not run.finished:
+        return True
+    labels = run.evaluation.labels
+    return torch.equal(prepared.test.labels[: len(labels)], labels)
 
 
 def check_finished(run: Run) -> None:
@@ -78,14 +102,6 @@ def check_same(run: Run, experiment: Experiment, card: Card | None = None) -> No
         raise BadInput(f"{run.folder} is a run of other {what}: move it away, or choose another folder")
 
 
-def check_same_pictures(run: Run, prepared: Prepared) -> None:
-    """Refuse to show pictures that are no longer those that a run learned from and was tested on."""
-    labels = run.evaluation.labels
-    same = torch.equal(prepared.test.labels[: len(labels)], labels)
-    if prepared.card.fingerprint != run.card.fingerprint or not same:
-        raise BadInput(f"the pictures of {run.folder} have changed since it was trained, so they cannot be shown")
-
-
 def check_that_it_builds(experiment: Experiment, card: Card, start: Run | None = None) -> None:
     counted(card.test, experiment.testing)
     if isinstance(experiment.objective, Supervised) and not card.labelled:
@@ -95,6 +111,8 @@ def check_that_it_builds(experiment: Experiment, card: Card, start: Run | None =
         )
     if isinstance(experiment.objective, Dino) and experiment.training.ema:
         raise BadInput("ema keeps a running mean of the weights, and dino's teacher is one already: use ema=0")
+    if experiment.augment.by_turns and not experiment.augment.flip:
+        raise BadInput("by_turns says when a picture is mirrored, and none is: use flip=yes with it")
     if isinstance(experiment.objective, Dino) and experiment.augment.by_turns:
         raise BadInput(
             "by_turns mirrors all views of a picture alike, and dino learns from how they differ: use by_turns=no"

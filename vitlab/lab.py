@@ -13,7 +13,7 @@ from vitlab.data.prepared import Normalise, Prepared, move
 from vitlab.engine.evaluation import Evaluation, evaluate_part, in_numbers
 from vitlab.engine.loop import Loop, use_bfloat16
 from vitlab.engine.progress import Progress
-from vitlab.engine.run import Run, claim_run
+from vitlab.engine.run import Run, check_name, claim_run
 from vitlab.engine.seen import check_unseen, to_learn
 from vitlab.engine.storage import make_folder, write
 from vitlab.engine.team import the_team
@@ -24,7 +24,6 @@ from vitlab.given import (
     as_run,
     check_finished,
     check_same,
-    check_same_pictures,
     check_that_it_builds,
     find_device,
     load_data,
@@ -68,8 +67,7 @@ def train(
     if not isinstance(experiment, Experiment | str):
         raise BadInput(f"train takes a recipe by its name, or an Experiment, and not a {type(experiment).__name__}")
     wanted = name or (run_name(experiment) if isinstance(experiment, str) else otherwise)
-    if Path(wanted).name != wanted or wanted.startswith("."):
-        raise BadInput(f"'{wanted}' is no name for a run: use letters, digits, - and _")
+    check_name(wanted)
     chosen = override(recipe(experiment, overrides) if isinstance(experiment, str) else experiment, list(overrides))
     team, where = the_team(), find_device(device)
     prepared = prepared or load_data(chosen, data)
@@ -206,8 +204,7 @@ def report(
     where, chosen = find_device(device), compared(given) if len(given) > 1 else []
     for run in given:
         check_finished(run)
-    page, prepared = Path(out) if out else None, load_data(given[0].experiment, data)
-    check_same_pictures(given[0], prepared)
+    page, prepared = Path(out) if out else None, tested_on(given[0], data)
     if not chosen:
         return write_report(given[0], prepared, where, page)
     commands = comparison.commands(chosen, page, data)

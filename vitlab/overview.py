@@ -11,7 +11,7 @@ from vitlab.printed import out
 
 FIRST = {
     "vitlab train digits": "your first ViT: a minute on two CPU cores",
-    "vitlab page": "draw a digit, watch a trained model think",
+    "vitlab page": "draw a digit, watch a model think (needs vitlab[page])",
     "vitlab check my_vit.py": "find the mistakes in your own model",
     "vitlab train folder:PATH": "your own pictures, one folder per class",
 }

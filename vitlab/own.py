@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 from vitlab.data import Arrays, Folder
 from vitlab.data.prepared import Card
@@ -27,6 +28,8 @@ SHOWN, OFTEN = 150_000, 200  # pictures shown in all, some minutes on two cores,
 TUNED, AGAIN = 6_000, 40  # the same for a model that is trained already, and larger
 FEW = 20  # pictures a class
 UNEVEN = 3  # times as many pictures in the largest class as in the smallest
+
+Learning = Literal["supervised", "mae", "dino"]
 
 BASE = Experiment(
     model=ViT(
@@ -73,14 +76,20 @@ def begin(name: str) -> Experiment:
     return override(BASE, [f"data.source={kind}:{path}"])
 
 
-def choices(name: str, settings: Sequence[str] = ()) -> list[Choice]:
+def choices(name: str, settings: Sequence[str] = (), how: Learning = "supervised") -> list[Choice]:
     """What is chosen for these pictures, and why; how they are to be read is for `settings` to say."""
     start = begin(name)
     source = override(start, [word for word in settings if says_how_to_read(word, start)]).data.source
     assert isinstance(source, Folder | Arrays)
     survey, paced = source.survey(), pace(settings, start)
-    shape = [*grid(survey), change(survey), *model(survey)]
-    return [*shape, *length(survey, source.test, **paced), *uneven(survey), *few(survey)]
+    if how == "supervised":
+        shape = [*grid(survey), change(survey), *model(survey)]
+        return [*shape, *length(survey, source.test, **paced), *uneven(survey), *few(survey)]
+    shape = [*grid(survey), *without_labels(how, survey), *model(survey)]
+    lasting = list(length(survey, source.test, SHOWN // 2, OFTEN, **paced))
+    if len(survey.counts) < 2:
+        lasting.append(Choice(("validation=0",), "no labels by which to follow what it learns, so none is held out"))
+    return [*shape, *lasting]
 
 
 def tuning(start: Experiment, card: Card, settings: Sequence[str]) -> list[Choice]:
@@ -169,6 +178,24 @@ def change(survey: Survey) -> Choice:
     return Choice(("flip=yes", f"crop={max(side // 8, 1)}", "trivial=yes"), reason)
 
 
+def without_labels(how: Learning, survey: Survey) -> Iterator[Choice]:
+    """How to learn from pictures alone (results/tuning/2026-11-20-cpu-own-without-labels.txt)."""
+    if how == "mae":
+        yield Choice(("objective=mae", "shift=0"), "hidden patches are not to be seen from their neighbours")
+        return
+    contrast = ("prototypes=0", "small_views=0", "head_width=256", "bottleneck=64", "temperature=0.1")
+    yield Choice(
+        ("objective=dino", *contrast, "ema=0"), "of few pictures more is learned by contrast than by prototypes"
+    )
+    yield Choice(("matrix_rate=0.005", "learning_rate=2.5e-4"), "small batches want low rates")
+    if survey.channels == 1:
+        grey = ("rotate=20", "translate=0.08", "augment.scale=0.2", "shear=20", "colour=0.6", "large=0.9")
+        yield Choice(grey, "grey pictures: two views are nearly whole, turned, slanted and changed in brightness")
+    else:
+        colour = ("flip=yes", "colour=0.4", "hue=0.1", "grey=0.2", "large=0.15")
+        yield Choice(colour, "colour pictures: two views are cut out, mirrored and changed in colour")
+
+
 def model(survey: Survey) -> Iterator[Choice]:
     """A larger model where there is more to learn from."""
     if survey.total >= 20_000:
@@ -186,7 +213,7 @@ def length(survey: Survey, tested: float, shown: int = SHOWN, often: int = OFTEN
     batch = 64 if left >= 2000 else 32 if left >= 200 else min(16, max(left // 2, 1))
     batch = asked.get("batch", batch)
     words = (f"epochs={epochs}", f"batch={batch}", f"measure={max(epochs // 20, 1)}")
-    yield Choice(words, f"about {left:,} pictures to learn from, each shown {epochs} times, {batch} at a step")
+    yield Choice(words, f"about {left:,} pictures to learn from, {counted(epochs, 'epoch')}, batches of {batch}")
 
 
 def uneven(survey: Survey) -> Iterator[Choice]:

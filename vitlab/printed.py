@@ -47,7 +47,7 @@ def describe_run(run: Run) -> None:
     """What is about to be trained, in two lines."""
     card = run.card
     weights = sum(parameter.numel() for parameter in run.build().parameters())
-    out.print(f"{run.folder}: {weights:,} weights, {card.train:,} pictures of {card.name} to learn", markup=False)
+    out.print(f"{run.folder}: {weights:,} weights, {card.train:,} training pictures of {card.name}", markup=False)
     for note in card.notes:
         out.print(f"  note: {note}", markup=False)
 
@@ -56,8 +56,8 @@ def show_result(run: Run) -> None:
     result = run.result
     if "knn_accuracy" in result:
         out.print(
-            f"nearest neighbours {result['knn_accuracy']:.2%} of its features, "
-            f"{result['pixels_knn_accuracy']:.2%} of the pixels; below, a linear probe on the features",
+            f"k-NN accuracy {result['knn_accuracy']:.2%} on the features, "
+            f"{result['pixels_knn_accuracy']:.2%} on the raw pixels; of a linear probe on the features:",
             markup=False,
         )
     show_accuracy(result["test_accuracy"], result["low"], result["high"], result["count"])

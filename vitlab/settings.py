@@ -142,6 +142,19 @@ def walk(settings: Any, path: tuple[str, ...] = ()) -> Iterator[Entry]:
         yield from walk(value, here)
 
 
+def kinds_at(settings: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Each kind that the part called `name` may be, and the equation or sentence that its docstring begins with."""
+    path = find(settings, name)
+    for step in path[:-1]:
+        settings = getattr(settings, step)
+    own: type = type(settings)
+    wanted = field_types(own)[path[-1]]
+    if not is_settings(wanted) or len(members(wanted)) < 2:
+        raise BadInput(f"{name} is no part of which there are several kinds: to set it, write {name}=value")
+    for kind, chosen in kinds_of(wanted).items():
+        yield kind, " ".join((inspect.getdoc(chosen) or "").partition("\n\n")[0].split())
+
+
 def is_settings(wanted: Any) -> bool:
     """Whether a type is a settings dataclass or a union of them."""
     return all(is_dataclass(member) for member in members(wanted))

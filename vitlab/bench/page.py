@@ -148,8 +148,8 @@ def write_page(bench: Path, page: Path) -> None:
     lines += [ROOFLINE, *roofline_table(kind(found, "roofline")), "", DATA, *data_sections(kind(found, "data"))]
     lines += [INFERENCE, *inference_sections(kind(found, "inference"))]
     make_folder(charts if drawn else page.parent)
-    for path in charts.glob("*.svg"):
-        if path.name not in drawn:
+    for path in (*charts.glob("attention-*.svg"), *charts.glob("growth-*.svg")):
+        if path.name not in drawn:  # of a record that is gone
             path.unlink()
     for file, chart in drawn.items():
         write(charts / file, chart.encode())
@@ -230,7 +230,8 @@ def peer_sections(records: Sequence[Record]) -> list[str]:
     lines = [
         "### At a glance",
         "",
-        "The fastest of the others in each table, and how many times vitlab's time it takes.",
+        "The fastest of the others in each table, and how many times vitlab's time it takes. What is bold is a",
+        "ratio of two medians.",
         "",
     ]
     lines += ["| shape | device | | step | its time is | epoch | its time is |", "|---|---|---|---|---:|---|---:|"]

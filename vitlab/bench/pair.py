@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from vitlab.engine.team import Team
 from vitlab.errors import BadInput
-from vitlab.reproduce.workers import end_with_parent, interrupts_held
+from vitlab.processes import end_with_parent, interrupts_held
 
 SIZE = 2
 Timed = Callable[[int], float]  # how often → seconds each time

@@ -25,7 +25,7 @@ from vitlab.data.dataset import Part as DataPart
 from vitlab.engine.compiler import compiler_trouble
 from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput
-from vitlab.given import check_finished, check_same_pictures, load_data
+from vitlab.given import check_finished, load_data, tested_on
 from vitlab.printed import Words
 from vitlab.recipes import recipe
 from vitlab.settings import override, to_json
@@ -259,9 +259,7 @@ class Inference(Common):
 
     def test_part(self, run: Run, tell: Tell) -> DataPart | None:
         try:
-            prepared = load_data(run.experiment, self.data)
-            check_same_pictures(run, prepared)
-            return prepared.test.pick(slice(self.pictures)) if self.pictures else None
+            return tested_on(run, self.data).test.pick(slice(self.pictures)) if self.pictures else None
         except BadInput as reason:
             tell(f"the accuracy of {run.name} is not measured, since its test part is not at hand ({reason})")
         return None

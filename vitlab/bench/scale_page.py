@@ -13,10 +13,12 @@ from vitlab.bench.scale import ACCESSED, APART, CACHED, COLD, LARGE, LOUD, MEMOR
 from vitlab.bench.sections import memory_words, time_words
 from vitlab.bench.steptime import Fitted, errors, fit, held_out, ring
 from vitlab.bench.tables import mean_size, percent, share, spread, table
+from vitlab.data.words import counted
 from vitlab.engine.storage import make_folder, read_json, write
 from vitlab.marks import filled
 
 RECIPE = "cifar10-fast"
+NOISY = 0.3  # share of a median that its quartiles may lie apart, before ratios to it say nothing
 NOT_QUIET = (
     "**The cores were not free, so these times are too long, and what two processes gain is understated: measure again "
     "on a quiet machine.**"
@@ -117,14 +119,22 @@ class Scaled:
     def gains(self) -> str:
         """The table in a sentence."""
         by: dict[str, list[float]] = {THREADS: [], TWO: []}
+        noisy = 0
         for kind, size in self.shared():
-            one = self.took("step", kind, ONE, 2 * size).milliseconds
-            by[THREADS].append(one / self.took("step", kind, THREADS, 2 * size).milliseconds)
-            by[TWO].append(one / self.took("step", kind, TWO, size).milliseconds)
-        threads, processes = (f"{min(values):.2f} to {max(values):.2f}" for values in by.values())
+            one, threads, two = (
+                self.took("step", kind, way, count)
+                for way, count in ((ONE, 2 * size), (THREADS, 2 * size), (TWO, size))
+            )
+            if one.high - one.low > NOISY * one.milliseconds:
+                noisy += 1
+                continue
+            by[THREADS].append(one.milliseconds / threads.milliseconds)
+            by[TWO].append(one.milliseconds / two.milliseconds)
+        by_threads, by_processes = (f"{min(values):.2f} to {max(values):.2f}" for values in by.values())
+        left = f" ({counted(noisy, 'row')} left out: the single process took times too far apart.)" if noisy else ""
         return (
-            f"So, for the same batch, two processes are **{processes} times** as fast as one; "
-            f"{self.record['config']['threads']} threads are {threads} times as fast."
+            f"So, for the same batch, two processes are **{by_processes} times** as fast as one; "
+            f"{self.record['config']['threads']} threads are {by_threads} times as fast.{left}"
         )
 
     def inputs(self) -> str:

@@ -24,6 +24,7 @@ from vitlab.console import terminal
 from vitlab.engine.storage import write
 from vitlab.errors import BadInput, shorten
 from vitlab.printed import Words
+from vitlab.processes import cores
 
 out = terminal()
 left_out = partial(tyro.conf.arg, help_behavior_hint="")
@@ -115,9 +116,8 @@ def check_all(targets: Sequence[str], order: Order, tell: Callable[[str], None])
     """Each target's report, in order; several side by side, each with its share of the cores."""
     for target in targets:
         exists(target)
-    cores = os.cpu_count() or 1
-    side_by_side = max(min(cores, len(targets)), 1)
-    shared, stop = replace(order, threads=max(cores // side_by_side, 1)), Event()
+    side_by_side = max(min(cores(), len(targets)), 1)
+    shared, stop = replace(order, threads=max(cores() // side_by_side, 1)), Event()
 
     def one(target: str) -> Report:
         return check_apart(target, shared, lambda name: tell(f"{target}: {name}"), stop)

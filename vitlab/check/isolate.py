@@ -17,7 +17,7 @@ from vitlab.check import worker
 from vitlab.check.finding import Asked, Finding, Picture, Report, ends_the_program, unknown
 from vitlab.check.probes import PROBES
 from vitlab.errors import BadInput, shorten
-from vitlab.reproduce.workers import interrupts_held
+from vitlab.processes import interrupts_held
 
 # A start asks how every earlier process ended, and of two threads that ask at once about one, one is told nothing.
 ONE_AT_A_TIME = threading.Lock()

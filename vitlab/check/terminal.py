@@ -59,7 +59,7 @@ def entry(name: str, finding: Finding) -> Table:
         (label, finding.measured),
         ("meaning", finding.meaning),
         ("cost", finding.cost),
-        ("to mend", finding.remedy),
+        ("fix", finding.remedy),
     )
     for title, text in rows:
         if text:

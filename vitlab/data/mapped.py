@@ -159,7 +159,7 @@ def map_once(path: Path, shape: Shape, fill: Callable[[Writer], None]) -> Mapped
     except OSError as error:
         raise BadInput(
             f"{shown(path)}, which takes {size_of(shape) / 1e9:.2f} GB, cannot be written: {error.strerror or error}"
-        ) from None
+        ) from error
     assert found is not None
     return found
 

@@ -88,7 +88,7 @@ def _download(url: str, path: Path, report: Report) -> None:
                     report(f"{path.name}: {received >> 20} of {announced >> 20} MB")
     except HTTPError as error:
         raise BadInput(f"it answers {error.code} for {path.name}") from None
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:  # a ValueError: a length that is no number
         cause = getattr(error, "reason", error)
         raise BadInput(one_line(getattr(cause, "strerror", None) or cause)) from None
     if received < announced:

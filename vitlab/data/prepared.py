@@ -43,6 +43,7 @@ class Card:
     test: int
     fingerprint: str
     notes: tuple[str, ...]
+    tested: str = ""  # a fingerprint of the test part; runs that are older have none
 
     def __post_init__(self) -> None:
         check_sides(self.channels, self.height, self.width)
@@ -94,6 +95,7 @@ def describe(loaded: DataSet, train: Part, validation: Part, normalise: Normalis
     return Card(
         loaded.name, channels, height, width, loaded.classes, mean, deviation,
         len(train), len(validation), len(loaded.test), fingerprint(train), (*loaded.notes, *copied(train, loaded.test)),
+        fingerprint(loaded.test),
     )  # fmt: skip
 
 
@@ -113,7 +115,7 @@ def known(normalise: Normalising, channels: int) -> tuple[tuple[float, ...], tup
 
 
 def fingerprint(part: Part) -> str:
-    """SHA-256 of the pixels and labels, so that a resumed run can tell that its data changed.
+    """SHA-256 of the pixels and labels, so that a run can tell that its data changed.
 
     Of pictures in a file, that of their own digests, so that they need not be read.
     """

@@ -1,6 +1,5 @@
 """Many picture files → pixels of one size, a few files at a time, each put where it belongs."""
 
-import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,7 @@ from vitlab.data.pictures import Header, Unreadable, decode, read_header
 from vitlab.data.places import OnDisk
 from vitlab.data.words import counted, shown
 from vitlab.errors import BadInput
+from vitlab.processes import cores
 
 THREADS = 8
 WAITING = 4  # files for each thread that are read or decoded, and not yet put in their place
@@ -84,7 +84,7 @@ def in_threads(
     action: Callable[[Path | bytes], Result], contents: Iterable[tuple[str, Path | bytes]], failed: dict[str, str]
 ) -> Iterator[tuple[str, Result]]:
     """Apply the action to each file and give the results in order; those that fail are noted, with the reason."""
-    threads = min(THREADS, os.cpu_count() or 1)
+    threads = min(THREADS, cores())
     waiting: deque[tuple[str, Future[Result]]] = deque()
 
     def results(most: int) -> Iterator[tuple[str, Result]]:

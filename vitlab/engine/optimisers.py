@@ -37,12 +37,14 @@ class Muon:
     """W ← W − η·orthogonalise(momentum) for the blocks' matrices (Jordan et al., 2024), AdamW for the rest."""
 
     kind: ClassVar[str] = "muon"
-    learning_rate: float = 2e-3  # of AdamW, at its highest
-    matrix_rate: float = 0.02  # of Muon, at its highest
-    weight_decay: float = 0.05  # of both
-    beta2: float = 0.999  # AdamW's memory of the squared gradient
-    apart: bool = False  # take queries', keys' and values' matrices one by one, not as the one that holds all three
-    filters: bool = False  # move those of halving-stem and conv-pool too, each a row of a matrix, but for the first
+    learning_rate: float = 2e-3  # AdamW's peak rate
+    matrix_rate: float = 0.02  # Muon's peak rate
+    weight_decay: float = 0.05  # of both, times the rate of each
+    beta2: float = 0.999  # AdamW's β₂
+    apart: bool = False  # orthogonalise the query, key and value matrices each by itself, not joined
+    filters: bool = (
+        False  # Muon also for the convolutions of halving-stem and conv-pool, as matrices, but for the first
+    )
 
     def __post_init__(self) -> None:
         check(self)

@@ -137,7 +137,16 @@ def give_head(network: VisionTransformer, read: Reader, data: Prepared) -> dict[
     with torch.no_grad():
         network.head.logits.weight.copy_(weight)
         network.head.logits.bias.copy_(bias)
-    knn = share(nearest(known, data.train.labels, asked, classes), data.test.labels)
-    pixels, shown = (some(part, most) for part, most in zip((data.train, data.test), PIXELS, strict=True))
-    raw = share(nearest(pixels.pictures, pixels.labels, shown.pictures, classes), shown.labels)
-    return {"knn_accuracy": knn, "pixels_knn_accuracy": raw, "probe_decay": decay}
+    right = nearest(known, data.train.labels, asked, classes) == data.test.labels
+    places = all_over(len(data.test), PIXELS[1]).to(right.device)
+    pixels, shown = some(data.train, PIXELS[0]), data.test.pick(places)
+    plain = nearest(pixels.pictures, pixels.labels, shown.pictures, classes) == shown.labels
+    both = right[places]
+    return {
+        "knn_accuracy": float(right.double().mean()),
+        "pixels_knn_accuracy": float(plain.double().mean()),
+        "knn_alone": int((both & ~plain).sum()),  # pictures on which the features are right and the pixels wrong
+        "pixels_alone": int((plain & ~both).sum()),
+        "pixels_count": len(plain),
+        "probe_decay": decay,
+    }

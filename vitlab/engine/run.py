@@ -293,8 +293,15 @@ def open_run(folder: Path | str) -> Run:
     )
 
 
+def check_name(name: str) -> None:
+    """A run's name is that of a folder right in the folder of the runs."""
+    if Path(name).name != name or name.startswith("."):
+        raise BadInput(f"'{name}' is no name for a run: use letters, digits, - and _")
+
+
 def claim_run(runs: Path, wanted: str, exact: bool) -> Run:
     """A folder for a new run: `wanted`, or unless it must be `exact`, `wanted-2`, `wanted-3`, … if that is taken."""
+    check_name(wanted)
     number = 1
     while True:
         folder = runs / (wanted if number == 1 else f"{wanted}-{number}")

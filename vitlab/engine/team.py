@@ -80,8 +80,15 @@ class Team:
     def begun(self, runs: Path, experiment: Experiment) -> Run | None:
         """The run of this experiment that the same call of torchrun began before one of its processes died."""
         begun = sorted(path.parent for path in runs.glob("*/experiment.json")) if self.again else []
-        own = [run for run in map(Run, begun) if run.environment.get("job") == self.job]
+        own = [run for run in map(Run, begun) if self.made(run)]
         return next((run for run in own if run.experiment == experiment), None)
+
+    def made(self, run: Run) -> bool:
+        """Whether this call of torchrun began it; a folder that cannot be read is another's."""
+        try:
+            return bool(run.environment.get("job") == self.job)
+        except BadInput:
+            return False
 
     def any_of(self, *wishes: bool) -> list[bool]:
         """For each wish, whether any process has it."""

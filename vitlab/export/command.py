@@ -16,7 +16,7 @@ from vitlab.export import export as write_and_prove
 from vitlab.export.graph import BATCHES, step
 from vitlab.export.hub import push as send
 from vitlab.export.onnx import session_of
-from vitlab.given import as_run, check_finished, check_same_pictures, load_data
+from vitlab.given import as_run, check_finished, tested_on
 from vitlab.printed import Folder, out
 from vitlab.settings import kinds_of
 
@@ -84,10 +84,11 @@ def told(kept: Kept) -> list[str]:
     size = f"height a multiple of {tall}, width of {wide}, twice that or more"
     if form.fixed:
         size = f"{shape.height}×{shape.width} alone, since {form.fixed}"
+    gap = f"at most {kept.gap:.0e} of the largest number from the model's" if kept.gap else "the model's own"
     asked = f"batches of {', '.join(map(str, BATCHES))}{'' if form.fixed else ' and other sizes'}"
     return [
         f"{kept.path}: {kept.size / 1e6:,.2f} MB; any batch; {size}",
-        f"  loaded again and run at {asked}: differs from the model by at most {kept.gap:.0e} of the largest number",
+        f"  loaded again and run at {asked}: its answers are {gap}",
     ]
 
 
@@ -102,8 +103,7 @@ def judged(subject: Subject, kept: Kept, data: Path | None) -> list[str]:
         f"  8 bits as onnxruntime runs them: logits up to {apart:.3f} from the model's, whose largest is {most:.1f}"
     ]
     try:
-        prepared = load_data(subject.run.experiment, data)
-        check_same_pictures(subject.run, prepared)
+        prepared = tested_on(subject.run, data)
     except BadInput as reason:
         return [*lines, f"  its accuracy is not known, since the test part is not at hand ({reason})"]
     stated = subject.run.evaluation

@@ -22,6 +22,8 @@ from vitlab.export.graph import Form
 from vitlab.model import Network
 
 MARK = "config.json"  # what each export has that is a folder, and what is put there first
+# What only some exports have: of an earlier one it would go on speaking, of a temperature that is no longer the run's.
+SOMETIMES = ("calibration.json", "predictions.safetensors", "preprocessor_config.json")
 TOLERANCE = 1e-4  # largest difference of an answer, as a share of the largest number in the model's own
 Answer = Callable[[Tensor], dict[str, Tensor]]  # pictures in 0 … 1 (b, c, y, x) → logits, and what else there is
 
@@ -132,6 +134,9 @@ def keep(made: Path, place: Path) -> int:
     """Put a file, or every file of a folder, where it belongs; returns how many bytes."""
     if made.is_dir():
         make_folder(place)
+        for name in SOMETIMES:
+            if not (made / name).exists():
+                (place / name).unlink(missing_ok=True)
         return sum(keep(path, place / path.name) for path in sorted(made.iterdir(), key=lambda path: path.name != MARK))
     content = made.read_bytes()
     make_folder(place.parent)

@@ -17,6 +17,7 @@ from vitlab.engine.run import Run
 from vitlab.engine.storage import explain
 from vitlab.errors import BadInput
 from vitlab.given import Files, as_run, find_device, picture_files
+from vitlab.processes import cores
 
 BATCH = 256  # pictures read and answered together
 
@@ -59,7 +60,7 @@ class Predictor:
         """Of each file in turn; no more than a batch is in memory."""
         rest = iter(paths)
         first = True
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(cores()) as pool:
             while some := list(islice(rest, batch)):
                 with silent_pillow():
                     read = list(pool.map(self.read, some))
@@ -121,13 +122,16 @@ def files(given: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-def walk(folder: Path) -> Iterator[Path]:
+def walk(folder: Path, around: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """Links are followed, but not back up to a folder `around`."""
+    around |= {folder.resolve()}
     try:
         visible = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     except OSError as error:
         raise explain(error, f"cannot read {shown(folder)}") from error
     entries = sorted(visible, key=lambda entry: natural(entry.name))
-    yield from (Path(entry.path) for entry in entries if entry.is_file() and is_picture(entry.name))
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from walk(Path(entry.path))
+    paths = [Path(entry.path) for entry in entries]
+    yield from (path for path in paths if path.is_file() and is_picture(path.name))
+    for path in paths:
+        if path.is_dir() and path.resolve() not in around:
+            yield from walk(path, around)

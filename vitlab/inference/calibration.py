@@ -12,7 +12,7 @@ from vitlab.engine.loop import use_bfloat16
 from vitlab.engine.run import Run
 from vitlab.engine.storage import read_json, write_json
 from vitlab.errors import BadInput
-from vitlab.given import as_run, check_finished, check_same_pictures, find_device, load_data
+from vitlab.given import as_run, check_finished, find_device, tested_on
 from vitlab.report.calibration import expected_error
 from vitlab.settings import from_json
 
@@ -48,11 +48,10 @@ def calibrate(run: Run | Path | str, data: Path | str | None = None, device: str
     if not run.card.validation:
         raise BadInput(
             f"{run.folder} held no pictures out of training, and a temperature fitted on those it learned, or on the "
-            "test part, would flatter it: train it with validation=0.1"
+            "test part, would flatter it: train it with validation=0.2"
         )
     experiment, where = run.experiment, find_device(device)
-    prepared = load_data(experiment, data)
-    check_same_pictures(run, prepared)
+    prepared = tested_on(run, data)
     bfloat16 = use_bfloat16(experiment.training.precision, where)
     part, normalise = move(prepared.validation, where), Normalise(run.card, where)
     held_out = in_numbers(evaluate_part(run.model().to(where), part, normalise, bfloat16), run.folder)
@@ -110,5 +109,11 @@ def describe(found: Calibration, run: Run) -> list[str]:
     ]
     if test:
         errors = f"calibration error {test.error_before:.2%} before, {test.error_after:.2%} after"
-        lines.append(f"on {test.pictures:,} test pictures, in {test.bins} bins: {errors}; no guess changes")
+        lines.append(
+            f"on {test.pictures:,} test pictures, in {test.bins} bins: {errors}; the classes it names stay the same"
+        )
+        if test.error_after > test.error_before:
+            lines.append(
+                f"the calibration error grew: {held_out.pictures:,} held-out pictures may be too few to fit on"
+            )
     return [*lines, f"saved in {run.calibration}; predict and export use it"]

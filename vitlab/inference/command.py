@@ -119,7 +119,7 @@ def followed(pictures: Sequence[Path], answers: Iterable[Prediction | Unread]) -
 def write_text(classes: tuple[str, ...], top: int | None) -> Callable[[Prediction], None]:
     def show(found: Prediction) -> None:
         named = list(zip(found.classes, found.probabilities, strict=True))[: top or FEW]
-        print(f"{found.picture}: " + ", ".join(f"{label} {share:.1%}" for label, share in named))
+        print(f"{found.picture}: " + ", ".join(f"{label} ({share:.1%})" for label, share in named))
 
     return show
 

@@ -15,7 +15,7 @@ def said(look: Look, place: int) -> str:
     """What the model says of a picture: "7, 99.8 %", and the truth where it is another."""
     guess, truth = look.guesses[place], look.shown[place].truth
     text = f"{look.classes[guess]}, {percent(float(look.probabilities[place, guess]))}"
-    return text if truth is None or truth == guess else f"{text} (truly {look.classes[truth]})"
+    return text if truth is None or truth == guess else f"{text} (true class: {look.classes[truth]})"
 
 
 def percent(share: float) -> str:
@@ -59,24 +59,29 @@ def describe_look(look: Look) -> list[str]:
         f"{counted(stream.attention.shape[1], 'layer')} of {counted(stream.attention.shape[2], 'head')}"
         for stream in look.attending
     ]
-    true = "exactly" if look.gap == 0 else f"to within {look.gap:.0e} of the largest"
+    true = "exactly" if look.gap == 0 else f"to within {look.gap:.0e} of the largest number"
     lines = [
         f"attention {look.looking}; {', '.join(sizes)}",
-        f"by way of its maps the model makes the same tokens, {true}",
+        f"maps verified: map × values gives every layer's own tokens, {true}",
     ]
     if look.blind:
         lines.append("what is read has met no patch: nothing of the picture reaches the answer")
     for place, shown in enumerate(look.shown):
         lines.append(f"{shown.name}: {said(look, place)}{f'; {shown.note}' if shown.note else ''}")
         best = [(int(row.argmax()), float(row.softmax(dim=-1).max())) for row in look.lens[place]]
-        lines.append("  block by block: " + ", ".join(f"{look.classes[label]} {share:.0%}" for label, share in best))
+        named = [f"{look.classes[label]} ({share:.0%})" for label, share in best]
+        stages = ["input", *(f"block {block}" for block in range(1, len(named)))]
+        lines.append("  logit lens: " + ", ".join(f"{stage} {what}" for stage, what in zip(stages, named, strict=True)))
     return lines
 
 
 def describe_trust(trust: Trust) -> list[str]:
     """For the terminal: how far each map is ahead of random order."""
     many = counted(trust.count, "picture")
-    lines = [f"do the maps mean anything? on {many}, points ahead of random order by deletion and by insertion:"]
+    lines = [
+        f"do the maps mean anything? on {many}, lead over deleting and inserting patches in random order, in points:",
+        f"  {'':24}{'deletion':14}{'insertion':14}",
+    ]
     for kind, name in NAMES.items():
         leads = [lead(*figures) for figures in trust.leads(kind).values()]
         lines.append(f"  {name:24}{leads[0]:14}{leads[1]:14}{trust.verdict(kind)}")

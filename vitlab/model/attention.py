@@ -24,8 +24,8 @@ class MultiHead:
     heads: int = 4  # heads, each of width / heads features
     bias: bool = True  # add a bias to queries, keys and values
     project: bool = True  # mix the heads by an output projection
-    scale: Literal["head-width", "width"] = "head-width"  # what QKᵀ is divided by the root of; R1 used the whole width
-    qk_norm: bool = False  # RMS-normalise queries and keys (Henry et al., 2020)
+    scale: Literal["head-width", "width"] = "head-width"  # QKᵀ is divided by √ of this; R1 used the whole width
+    qk_norm: bool = False  # RMS norm of queries and keys, as ViT-22B's LayerNorm (after Henry et al., 2020)
     dropout: float = 0.0  # share of attention weights dropped in training
     lean: bool = False  # no bias in the output projection and no weights in the QK norm: fewer passes over memory
 

@@ -26,7 +26,7 @@ class Block:
     norm_kind: Literal["layer", "rms"] = "layer"  # LayerNorm or RMSNorm
     activation: Literal["gelu", "relu", "swiglu"] = "gelu"  # of the MLP; swiglu keeps the number of weights
     mlp: float = 4.0  # hidden features of the MLP, in widths
-    shift: int = 0  # groups of features, four of which the MLP reads from neighbours (after Wang et al., 2022); 0: none
+    shift: int = 0  # cut the features into so many groups and shift four of them by a patch (after Wang et al., 2022)
     dropout: float = 0.0  # share dropped at the end of each branch
     hidden_dropout: float = 0.0  # share of the MLP's hidden features dropped
     stochastic_depth: float = 0.0  # share of pictures that skip the last block's branches; grows with depth from 0

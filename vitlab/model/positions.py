@@ -69,7 +69,7 @@ class Rotary:
     """q, k ← R(row, column) q, R(row, column) k: qᵀk then depends on the offset alone (Su et al., 2021)."""
 
     kind: ClassVar[str] = "rotary"
-    base: float = 100.0  # longest wavelength, in patches, is about 2π times this
+    base: float = 100.0  # b: the longest wavelength is 2π·b^(1 − 4/e) patches, e the features of a head
     table: bool = False  # add a learned table to the tokens as well, which tells where a token lies in the picture
 
     def build(self, layout: Layout, width: int, head_width: int | None) -> Position:

@@ -26,17 +26,21 @@ class ViT:
     kind: ClassVar[str] = "vit"
     width: int = 64  # features of a token
     depth: int = 4  # blocks
-    registers: int = 0  # learned tokens that nothing reads (Darcet et al., 2024)
+    registers: int = 0  # learned tokens beside the patches, not read by the head (Darcet et al., 2024)
     final_norm: bool = True  # normalise the tokens before the head
     output: Output = "logits"  # what forward gives; report R1 gave softmax to cross-entropy, R0 log-softmax
     across: Literal["tokens", "batch"] = "tokens"  # what attends to what; batch: report R4's axes, pictures mixed
-    start: Start = "xavier"  # first weights; zero: so, but branches give 0; torch: its layers' own, tables N(0, 1)
+    start: Start = (
+        "xavier"  # first weights; zero: xavier, with each residual branch starting at 0; torch: PyTorch's own
+    )
     copies: bool = False  # blocks start as copies of the first, as in nn.TransformerEncoder (report R4)
-    tokens: Tokens = field(default_factory=ConvPatches)  # image → tokens
-    positions: Positions = field(default_factory=Learned)  # where a token lies
-    attention: Attention = field(default_factory=Softmax)  # how tokens mix
+    tokens: Tokens = field(
+        default_factory=ConvPatches
+    )  # image → tokens; 'vitlab settings digits tokens' says what each kind is
+    positions: Positions = field(default_factory=Learned)  # how a token's place is known
+    attention: Attention = field(default_factory=Softmax)  # how tokens exchange what they hold
     block: Block = field(default_factory=Block)  # norms, MLP and regularisation
-    head: Head = field(default_factory=ClassToken)  # which token is read
+    head: Head = field(default_factory=ClassToken)  # which tokens are read for the logits
 
     def build(self, shape: Shape, classes: int) -> "VisionTransformer":
         check_size(self.width, self.depth, classes)

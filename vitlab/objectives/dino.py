@@ -27,22 +27,23 @@ class Dino:
 
     The teacher t is the student's running mean and c the running mean of what it says. Two views are large; a small
     one is a picture of fewer patches, which lie where a window of a large one does. Without prototypes the student is
-    to find its picture among all of the batch, loss = −log softmax(s(x)·t(x′₁ … x′ᵦ) / τ) (MoCo v3; Chen et al., 2021).
+    to find its picture among all of the batch, loss = −log softmax(s(x)·t(x′₁ … x′ᵦ) / τ) (after MoCo v3, Chen et al.,
+    2021, without its predictor and its batch norms). τ′ and the weight decay stay as they are set.
     """
 
     kind: ClassVar[str] = "dino"
-    prototypes: int = 1024  # what a picture is likened to; 0: to the pictures of its batch
-    head_width: int = 512  # hidden features of the head
-    bottleneck: int = 32  # features that are compared with the prototypes; with more, small runs collapse
-    small_views: int = 4  # views that only the student sees
-    window: float = 0.5  # side of a small view, in sides of the picture
-    large: float = 0.4  # least share of the picture's area in a large view, and most in a small one
-    small: float = 0.1  # least share in a small view
+    prototypes: int = 1024  # number of prototypes; 0: contrastive loss over the batch, after MoCo v3
+    head_width: int = 512  # hidden features of the projection head
+    bottleneck: int = 32  # output features of the projection head; with prototypes, more makes small runs collapse
+    small_views: int = 4  # small crops, which only the student sees
+    small_side: float = 0.5  # side of a small crop, as a share of the picture's
+    large: float = 0.4  # least area of a large crop, and most of a small one, as a share of the picture's
+    small: float = 0.1  # least area of a small crop
     temperature: float = 0.1  # τ, of the student
     teacher_temperature: float = 0.04  # τ′: below τ, so that the teacher is the surer of the two
-    momentum: float = 0.99  # memory of the teacher in the beginning; it grows to 1
-    centre_momentum: float = 0.9  # memory of c
-    frozen: float = 0.05  # share of training before the prototypes move
+    momentum: float = 0.99  # the teacher's EMA momentum at first; it rises to 1
+    centre_momentum: float = 0.9  # EMA momentum of the centre c
+    frozen: float = 0.05  # share of training in which the prototypes are frozen
 
     def __post_init__(self) -> None:
         for name in ("momentum", "centre_momentum", "frozen"):
@@ -62,8 +63,8 @@ class Dino:
             )
         if self.temperature <= 0 or self.teacher_temperature <= 0:
             raise BadInput(f"temperatures must be above 0, not {self.temperature} and {self.teacher_temperature}")
-        if not 0 < self.window <= 1:
-            raise BadInput(f"window is a share above 0 and up to 1, not {self.window}")
+        if not 0 < self.small_side <= 1:
+            raise BadInput(f"small_side is a share above 0 and up to 1, not {self.small_side}")
 
     def build(self, network: Network) -> "Distillation":
         self.check()
@@ -79,7 +80,7 @@ class Distillation(Learner):
         why = "objective dino shows the student a window of some patches"
         super().__init__(able_to_see_parts(network, why, apart=False))
         self.settings = settings
-        self.windows = Windows(self.network, settings.window)
+        self.windows = Windows(self.network, settings.small_side)
         self.head = ProjectionHead(settings, self.network.head.logits.in_features)
         self.teacher = copy.deepcopy(self.network).requires_grad_(False)
         self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)

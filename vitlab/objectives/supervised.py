@@ -28,8 +28,8 @@ class Supervised:
     cutmix: float = 0.0  # Beta parameter of pasting a rectangle of x′ into x (Yun et al., 2019); 0: none
     mixed: float = 1.0  # share of batches that are mixed, where mixup or cutmix is on
     mixed_until: float = 1.0  # share of training after which no batch is mixed any more
-    window: float = 1.0  # side of what is seen of each picture at first, in its sides: fewer patches, quicker steps
-    window_until: float = 0.5  # share of training after which pictures are seen whole
+    window: float = 1.0  # show only a square part at first: its side as a share of the picture's; 1: the whole
+    window_until: float = 0.5  # share of training after which whole pictures are shown
 
     def __post_init__(self) -> None:
         if self.mixup < 0 or self.cutmix < 0:

@@ -65,6 +65,8 @@ class Site:
 def write_site(site: Site, out: Path, single: bool, data: Path | None) -> Path:
     """Write the page and its models; gives the file to open."""
     page = out if single and out.suffix == ".html" else out / "index.html"
+    if page.parent == out and not page.exists() and out.is_dir() and any(out.iterdir()):
+        raise BadInput(f"{out} holds other files: name a new folder by --out")
     if page.exists() and "data-engine=" not in page.read_text(encoding="utf-8", errors="replace"):
         raise BadInput(f"{page} is there already, and is none of vitlab's pages: choose another --out")
     files = site_files() | runtime(data_folder(data)) | model_files(site)
@@ -73,8 +75,8 @@ def write_site(site: Site, out: Path, single: bool, data: Path | None) -> Path:
     else:
         files["index.html"] = headed(files["index.html"].decode(), "'self'").encode()
     make_folder(page.parent)
-    for name, content in files.items():
-        write(page.parent / name, content)
+    for name in sorted(files, key=lambda name: name != page.name):  # the page first: by it the folder is known for ours
+        write(page.parent / name, files[name])
     return page
 
 

@@ -8,11 +8,9 @@ from tyro.conf import Positional
 
 from vitlab import lab, recipes
 from vitlab.given import as_run
-from vitlab.own import is_own
+from vitlab.own import choices, experiment, is_own
 from vitlab.pretrain.labels import Study, table
 from vitlab.printed import DataFolder, Device, Quiet, RunName, Runs, Words, announce, out, show_choices, show_result
-
-FIT = {"mae": ("shift=0",), "dino": ("ema=0",)}  # what the model for one's own pictures has for labels alone
 
 
 def pretrain(
@@ -37,8 +35,14 @@ def pretrain(
     """
     chosen = f"{recipe}-{how}"
     named = chosen in recipes.names()
-    words = settings if named else (f"objective={how}", *(FIT[how] if is_own(recipe) else ()), *settings)
-    known = recipes.recipe(chosen if named else recipe, settings)
+    words = settings if named or is_own(recipe) else (f"objective={how}", *settings)
+    if is_own(recipe):
+        found = choices(recipe, settings, how)
+        if not quiet:
+            show_choices(found)
+        known = experiment(recipe, found)
+    else:
+        known = recipes.recipe(chosen if named else recipe)
     started = lab.train(
         known, *words, name=name, otherwise=f"{recipes.run_name(recipe)}-{how}",
         runs=runs, data=data, device=device, quiet=quiet, begun=announce(quiet),

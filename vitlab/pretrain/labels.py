@@ -12,22 +12,23 @@ import torch
 from rich.table import Table
 
 from vitlab.console import plain_table
-from vitlab.data.prepared import Data, Normalise, Prepared
+from vitlab.data.prepared import Normalise, Prepared
 from vitlab.data.rows import Pictures
 from vitlab.engine.evaluation import Evaluation
 from vitlab.engine.loop import use_bfloat16
 from vitlab.engine.probe import Reader, probe
 from vitlab.engine.run import Run, describe_environment
-from vitlab.engine.storage import make_folder, write, write_json
+from vitlab.engine.storage import make_folder, read_json, write, write_json
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment
-from vitlab.given import check_finished, find_device, load_data
+from vitlab.given import Loaded, check_finished, find_device, load_data
 from vitlab.lab import train_in
 from vitlab.objectives import Supervised
 from vitlab.reproduce import charts
 from vitlab.sample import Sample
-from vitlab.settings import override, to_json
+from vitlab.settings import from_json, override, to_json
 
+Key = tuple[int, str, int | None]  # labels, way, seed
 WAYS = {
     "probe": "linear probe",
     "finetuned": "fine-tuned",
@@ -59,7 +60,7 @@ class Study:
         if self.seeds < 1:
             raise BadInput(f"seeds must be 1 or more, not {self.seeds}")
         self.where = find_device(self.device)
-        self.loaded: tuple[Data, Prepared] | None = None
+        self.pictures = Loaded(self.data, self.where)
         self.base = override(replace(self.run.experiment, objective=Supervised()), list(self.settings))
 
     @property
@@ -77,15 +78,28 @@ class Study:
     def finish(self, tell: Callable[[str], None]) -> dict[str, Any]:
         """Train what is missing, and keep the record as it grows."""
         rows: list[dict[str, Any]] = []
+        before = self.before()
         make_folder(self.folder)
         for share in self.shares:
             labels = max(round(share * len(self.whole.train)), len(self.whole.card.classes))
             for row in chain([self.probed(labels)], self.trained(labels)):
                 rows.append({"share": share, "labels": labels} | row)
                 tell(f"{share:.0%} of the labels, {WAYS[row['way']]}: {row['test_accuracy']:.2%}")
-                write_json(self.path, self.record(rows))
+                before.pop(key_of(rows[-1]), None)
+                write_json(self.path, self.record([*rows, *before.values()]))
+        write_json(self.path, self.record(rows))
         write(self.chart, curves(self.record(rows)).encode())
         return self.record(rows)
+
+    def before(self) -> dict[Key, dict[str, Any]]:
+        """The rows of an earlier call of the same settings, which stay in the record until they are said anew."""
+        try:
+            kept = read_json(self.path)
+            if from_json(Experiment, kept["config"], str(self.path)) != self.base:
+                return {}
+            return {key_of(row): row for row in kept["runs"]}
+        except (BadInput, KeyError, TypeError):  # there is none, or a damaged one, which is written anew
+            return {}
 
     def record(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         result = self.run.result
@@ -95,20 +109,20 @@ class Study:
 
     def probed(self, labels: int) -> dict[str, Any]:
         """A linear probe on some labels; its decay is chosen on the held-out pictures."""
-        data = self.pictures(override(self.base, [f"limit={labels}"]))  # those that the trainings are given
+        data = self.pictures.of(override(self.base, [f"limit={labels}"]))  # those that the trainings are given
         bfloat16 = use_bfloat16(self.base.training.precision, self.where)
         network = self.run.model().to(self.where)
         read = Reader(network, Normalise(self.run.card, self.where), bfloat16, self.base.testing.at_once)
 
         def features(pictures: Pictures) -> torch.Tensor:
-            return read(pictures.to(self.where)).clone()
+            return read(pictures).clone()
 
-        held_out = (features(data.validation.pictures), data.validation.labels.to(self.where))
+        held_out = (features(data.validation.pictures), data.validation.labels)
         weight, bias, _ = probe(
-            features(data.train.pictures), data.train.labels.to(self.where), len(data.card.classes),
+            features(data.train.pictures), data.train.labels, len(data.card.classes),
             held_out if len(data.validation) else None,
         )  # fmt: skip
-        found = Evaluation((features(data.test.pictures) @ weight.mT + bias).cpu(), data.test.labels)
+        found = Evaluation((features(data.test.pictures) @ weight.mT + bias).cpu(), data.test.labels.cpu())
         return {"way": "probe", "test_accuracy": found.accuracy}
 
     def trained(self, labels: int) -> Iterator[dict[str, Any]]:
@@ -136,18 +150,18 @@ class Study:
             yield self.row("scratch-long", self.train(there.name, override(chosen, [f"epochs={longer}"])))
 
     def train(self, name: str, experiment: Experiment, start: Run | None = None) -> Run:
-        return train_in(self.folder / name, experiment, self.pictures(experiment), self.where, quiet=True, start=start)
-
-    def pictures(self, experiment: Experiment) -> Prepared:
-        """Kept until others are wanted, as a share of the labels is learned from several times."""
-        if self.loaded is None or self.loaded[0] != experiment.data:
-            self.loaded = experiment.data, load_data(experiment, self.data)
-        return self.loaded[1]
+        return train_in(
+            self.folder / name, experiment, self.pictures.of(experiment), self.where, quiet=True, start=start
+        )
 
     @staticmethod
     def row(way: str, run: Run) -> dict[str, Any]:
         kept = ("seed", "test_accuracy", "train_seconds", "epochs", "images_per_second")
         return {"way": way} | {name: run.result[name] for name in kept}
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    return row["labels"], row["way"], row.get("seed")
 
 
 def table(record: Mapping[str, Any]) -> Table:

@@ -1,4 +1,4 @@
-"""The fastest ViT on CIFAR-10: half a minute of one GPU.
+"""Our fastest on CIFAR-10: half a minute of one GPU.
 
 vitlab train cifar10-fast · 94.12 % on the 10,000 test pictures, mean of 20 seeds, 25.0 s each on one NVIDIA H200
 (results/records/cifar10-fast.json). 86 % of its arithmetic is attention and MLPs. Lean blocks over 64 tokens, behind a

@@ -1,4 +1,4 @@
-"""A small, accurate ViT on CIFAR-10, the one that ships.
+"""The CIFAR-10 model that ships: two minutes of one GPU.
 
 vitlab train cifar10-light · 96.58 % of the 10,000 test pictures, one seed, 132 s on one NVIDIA H200
 (results/records/cifar10-light.json). 87 % of its arithmetic is attention and MLPs. Its weights take less than 15 MB in

@@ -36,12 +36,12 @@ recipe = Experiment(
     ),
     training=Training(
         epochs=16,
-        batch=256,
+        batch=64,
         clip=0.0,
         precision="bfloat16",
         compile=True,
         measure=4,
-        optimiser=Muon(learning_rate=5e-4, matrix_rate=0.01, weight_decay=0.05, filters=True),
+        optimiser=Muon(learning_rate=2.5e-4, matrix_rate=0.005, weight_decay=0.05, filters=True),
         schedule=Schedule(warmup=1),
     ),
 )

@@ -1,4 +1,4 @@
-"""The most accurate ViT on MNIST: a minute of one GPU.
+"""Our most accurate on MNIST: a minute of one GPU.
 
 vitlab train mnist-best · 99.74 % of the 10,000 test pictures, mean of 5 seeds, 48.6 s each on one NVIDIA H200
 (results/records/mnist-best.json). Its first seed comes with the package: vitlab predict mnist PICTURE. Half a million

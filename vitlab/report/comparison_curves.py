@@ -61,7 +61,7 @@ def _end(run: Compared, held_out: bool, alike: bool) -> tuple[Compared, str, str
 def _chart(runs: Sequence[Compared], name: str, held_out: bool) -> Chart:
     what = f"{'validation' if held_out else 'training'} {name}"
     if name == "accuracy" and not any(run.labelled for run in runs):
-        what = "accuracy of nearest neighbours"
+        what = "k-NN accuracy"
     form: Callable[[float], str] = words.percent if name == "accuracy" else words.number
     labels = [f"{run.letter} {run.name}" for run in runs]
     if max(map(len, labels)) > ROOM:

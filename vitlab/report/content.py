@@ -68,6 +68,7 @@ class Unlabelled:
     aim: str  # mae, dino, or apart: dino without prototypes, which tells the pictures of a batch apart
     knn_accuracy: float | None  # of nearest neighbours, on the test part; none where the pictures have no labels
     pixels_accuracy: float | None  # the same by bare pixels
+    apart: tuple[int, int, int] | None  # pictures on which features alone are right, pixels alone, and all
     part: str  # of which the pictures below are: test, or held-out where there is no test part
     patches: tuple[int, int]  # shown to the encoder, and all; (0, 0) where nothing is restored
     restored: Sequence[Restored]
@@ -87,6 +88,7 @@ class Probe:
     decay: float
     knn_accuracy: float
     pixels_accuracy: float
+    apart: tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,8 +75,8 @@ def probe_of(run: Run) -> Probe | None:
     result, card = run.result, run.card
     if result["epochs"] or "probe_decay" not in result:
         return None
-    names = ("probe_decay", "knn_accuracy", "pixels_knn_accuracy")
-    return Probe(card.train, card.validation, *(result[name] for name in names))
+    decay, knn, pixels = (result[name] for name in ("probe_decay", "knn_accuracy", "pixels_knn_accuracy"))
+    return Probe(card.train, card.validation, decay, knn, pixels, unlabelled.apart(result))
 
 
 def facts(run: Run, network: Network) -> dict[str, str]:

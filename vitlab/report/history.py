@@ -14,7 +14,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "validation_loss": ("validation loss", words.number),
     "accuracy": ("training accuracy", words.percent),
     "validation_accuracy": ("validation accuracy", words.percent),
-    "knn_accuracy": ("nearest neighbours, held out", words.percent),
+    "knn_accuracy": ("k-NN, held out", words.percent),
     "spread": ("spread", words.number),
     "teacher_entropy": ("entropy", words.number),
     "variety": ("variety", words.number),
@@ -31,7 +31,7 @@ LINES: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
     "accuracy": (
         ("validation_accuracy", "validation", "", "Validation accuracy"),
         ("accuracy", "training", "", "Training accuracy"),
-        ("knn_accuracy", "nearest neighbours, held out", "held out", "Accuracy of nearest neighbours"),
+        ("knn_accuracy", "k-NN, held out", "k-NN", "k-NN accuracy"),
     ),
     "spread": (("spread", "spread", "", "Spread of the features"),),
 }
@@ -114,7 +114,7 @@ def _chart(name: str, epochs: Sequence[float], columns: Mapping[str, Sequence[fl
         ticks=ticks,
         reference=reference,
     )
-    return Chart("accuracy of nearest neighbours" if present[0][0] == "knn_accuracy" else name, drawing, sentence)
+    return Chart("k-NN accuracy" if present[0][0] == "knn_accuracy" else name, drawing, sentence)
 
 
 def _range(known: Sequence[float], name: str) -> tuple[float, float]:

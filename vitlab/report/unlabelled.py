@@ -1,5 +1,8 @@
 """What a network learned without labels: pictures it restored, pictures it finds alike, and a map of its features."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -38,6 +41,7 @@ def gather(run: Run, prepared: Prepared, network: Network, device: torch.device)
         aim=aim(experiment.objective),
         knn_accuracy=result.get("knn_accuracy"),
         pixels_accuracy=result.get("pixels_knn_accuracy"),
+        apart=apart(result),
         part="test" if tested else "held-out",
         patches=patches,
         restored=restored,
@@ -47,6 +51,15 @@ def gather(run: Run, prepared: Prepared, network: Network, device: torch.device)
         indices=mapped.numpy(),
         labels=part.labels[mapped].numpy(),
     )
+
+
+def apart(result: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    """On how many test pictures neighbours by features and by pixels differ in being right; older runs do not say."""
+    names = ("knn_alone", "pixels_alone", "pixels_count")
+    if any(name not in result for name in names):
+        return None
+    first, second, count = (int(result[name]) for name in names)
+    return first, second, count
 
 
 def searched(network: Network, device: torch.device) -> int:

@@ -6,28 +6,28 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from vitlab.engine.evaluation import wilson
 from vitlab.engine.probe import GLANCE, NEIGHBOURS
 from vitlab.look.features import LEAST
 from vitlab.report import charts, pictures, words
 from vitlab.report.content import Restored, Unlabelled, View
+from vitlab.report.paired import Paired, points
 
 ROOM = 84  # pixels for a picture that was restored
 SMALL = 64  # and for a neighbour
 COLOURS = 10  # kinds of points that can be told apart
 LONG = 40  # letters of a class's name that every point may repeat
 SPREAD = (
-    "The spread is 1 where the features of pictures point everywhere, and 0 where all are the same: then nothing is "
-    "learned any more."
+    "The spread of the features is 1 where their directions are uniform and 0 where all are the same: it has "
+    "collapsed, and learns nothing any more."
 )
 LEAD = {
     "dino": (
-        "It learned by agreeing with itself: from a part of a picture, it had to say what a slower copy of itself says "
-        "of nearly the whole."
+        "It learned by self-distillation (DINO): from a crop, the student had to predict what the teacher, a moving "
+        "average of itself, says of nearly the whole picture."
     ),
     "apart": (
-        "It learned by telling pictures apart: from a part of a picture, it had to find the same picture among all of "
-        "its batch, of which a slower copy of itself had seen other parts."
+        "It learned by contrast (after MoCo v3): from a crop, the student had to find the same picture among all of "
+        "its batch, of which the teacher, a moving average of itself, had seen other crops."
     ),
 }
 COURSE = {
@@ -36,14 +36,14 @@ COURSE = {
         "deviation 1."
     ),
     "dino": (
-        "The loss says how far its answers lie from those of its slower copy; that copy moves as well, so the loss "
-        f"need not fall. {SPREAD} In the numbers, entropy says how undecided the copy is about one picture and variety "
-        "how its answers are spread over all pictures, both as shares of the most that they can be."
+        "The loss is the cross-entropy between student and teacher; the teacher moves as well, so the loss need not "
+        f"fall. {SPREAD} In the numbers, entropy says how undecided the teacher is about one picture and variety how "
+        "its answers spread over the prototypes, both as shares of the most that they can be."
     ),
     "apart": (
-        "The loss says how hard it finds its picture among the others of the batch: 0 where it is always sure and "
-        f"right. {SPREAD} In the numbers, entropy says among how many pictures the slower copy itself would hesitate, "
-        "as a share of the most that it can be."
+        "The loss is the cross-entropy of finding its picture among the others of the batch: 0 where it is always sure "
+        f"and right. {SPREAD} In the numbers, entropy is that of the teacher's own softmax over the batch, as a share "
+        "of the most that it can be."
     ),
 }
 VOTED = (
@@ -102,7 +102,7 @@ def gather(view: View) -> Section | None:
         probe=PROBE if found.knn_accuracy is not None else "",
         course=f"{COURSE.get(found.aim, '')} {VOTED if followed else ALONE}".strip(),
         lead=lead(found),
-        verdict=against_pixels(found.knn_accuracy, found.pixels_accuracy, view.count),
+        verdict=against_pixels(found.knn_accuracy, found.pixels_accuracy, found.apart),
         restored=rows(found.restored),
         neighbours=tuple(
             (
@@ -142,23 +142,25 @@ def probed(view: View) -> str:
         "No epoch was trained: the weights came from elsewhere, and stayed as they were. Its logits are a linear "
         f"probe, a logistic regression on the features of {words.grouped(found.learned)} training pictures{chosen}."
     )
-    return f"{said} {against_pixels(found.knn_accuracy, found.pixels_accuracy, view.count)}".strip()
+    return f"{said} {against_pixels(found.knn_accuracy, found.pixels_accuracy, found.apart)}".strip()
 
 
-def against_pixels(knn: float | None, pixels: float | None, count: int) -> str:
-    """Whether neighbours by features are right more often than those by pixels, as far as so many pictures tell."""
-    if pixels is None or knn is None or not count:
+def against_pixels(knn: float | None, pixels: float | None, apart: tuple[int, int, int] | None) -> str:
+    """Whether k-NN on the features is right more often than on the pixels, as far as the same pictures tell."""
+    if pixels is None or knn is None:
         return ""
-    low, high = wilson(round(knn * count), count)
-    if pixels > high:
-        told = "The features tell classes apart less well than the pixels themselves do"
-    elif pixels < low:
-        told = "The features tell classes apart better than the pixels themselves do"
-    else:
-        told = "The features tell classes apart no better and no worse than the pixels themselves do"
-    return (
-        f"{told}: nearest neighbours are right for {words.percent(knn)} by features, {words.percent(pixels)} by pixels."
-    )
+    figures = f"k-NN is right for {words.percent(knn)} by the features, for {words.percent(pixels)} by the raw pixels"
+    if apart is None:
+        return f"{figures}."
+    gained, lost, count = apart
+    paired = Paired(count - gained - lost, gained, lost, 0, gained + lost)
+    told = {
+        -1: "The features tell classes apart less well than the raw pixels do",
+        0: "Whether the features tell classes apart better than the raw pixels do, these pictures do not settle",
+        1: "The features tell classes apart better than the raw pixels do",
+    }[paired.sign]
+    low, high = (points(bound) for bound in paired.interval)
+    return f"{told}: {figures}, {points(paired.difference)} points (95{words.NARROW_SPACE}% interval {low} to {high})."
 
 
 def shown(picture: np.ndarray, index: int, label: int, *, room: int = SMALL, other: bool = False) -> Picture:
@@ -167,7 +169,7 @@ def shown(picture: np.ndarray, index: int, label: int, *, room: int = SMALL, oth
 
 def rows(restored: Sequence[Restored]) -> tuple[tuple[str, tuple[Picture, ...]], ...]:
     """Three rows of the same pictures; none where nothing was restored."""
-    names = {"shown": "What it sees", "drawn": "What it draws", "original": "The original"}
+    names = {"shown": "Masked input", "drawn": "Reconstruction", "original": "Original"}
     return tuple(
         (name, tuple(shown(getattr(each, part), each.index, each.truth, room=ROOM) for each in restored))
         for part, name in names.items()

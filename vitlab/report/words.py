@@ -98,9 +98,9 @@ def _in_pictures(accuracy: float, wrong: int, count: int, pictures: str) -> str:
 
 
 def _against_guessing(interval: tuple[float, float], baseline: float) -> str:
-    guessing = f"always naming the commonest class, which is right {percent(baseline)} of the time"
+    guessing = f"always naming the commonest class, which would be right for {percent(baseline)}"
     if interval[1] < baseline:
-        return f"That is worse than {guessing}: check the labels, the learning rate and the number of epochs."
+        return f"It is worse than {guessing}: check the labels, the learning rate and the number of epochs."
     if interval[0] <= baseline:
-        return f"That cannot be told apart from {guessing}: the model may not have learned anything yet."
-    return f"That beats {guessing}."
+        return f"It is not significantly better than {guessing}: the model may not have learned anything yet."
+    return f"It is better than {guessing}."

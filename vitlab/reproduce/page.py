@@ -37,7 +37,7 @@ OPENING = """# The reports, as written and mended
 Written by `scripts/update_reports.py` from the records in {records}; change the code, not this page.
 
 Five students' reports build a Vision Transformer from parts and train it on small pictures. They are good reading, and
-each has mistakes that are easy to make and hard to see: the code runs, the loss falls, only the accuracy stays low. If
+four have mistakes that are easy to make and hard to see: the code runs, the loss falls, only the accuracy stays low. If
 yours stays low too, look for your own code in the first column of the tables. Every experiment is run here **as
 written**, mistakes included, and then with **one repair at a time**, so that a mistake shows what it costs.
 
@@ -49,8 +49,9 @@ written**, mistakes included, and then with **one repair at a time**, so that a 
   chance.
 - A report's claim is *confirmed* where its favourite is clearly ahead of every rival, and *refuted* where a rival is
   clearly ahead of it, by intervals that allow for the number of rivals. Else these seeds do not settle it.
-- *training* is the accuracy on the training pictures. Below a variant's name stand the settings that differ from the
-  recipe, as the command line takes them.
+- *training* is the share right of the batches while they were learned, changed pictures and dropout included, on
+  average since the measurement before; it can lie below the test accuracy. Below a variant's name stand the settings
+  that differ from the recipe, as the command line takes them.
 """
 
 

@@ -16,10 +16,11 @@ from vitlab.engine.storage import make_folder, read_json, write
 from vitlab.errors import BadInput, choose
 from vitlab.experiment import Experiment
 from vitlab.given import check_same, find_device
+from vitlab.processes import choose_workers, shared_gpu
 from vitlab.recipes import recipe, reproductions
 from vitlab.reproduce.page import write_page
 from vitlab.reproduce.plan import Reproduction, Variant
-from vitlab.reproduce.workers import Task, choose_workers, shared_gpu, work_through
+from vitlab.reproduce.workers import Task, work_through
 from vitlab.settings import from_json, override, to_json
 
 KEPT = (

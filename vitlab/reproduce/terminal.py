@@ -36,7 +36,9 @@ def show_record(console: Console, plan: Reproduction, record: Mapping[str, Any] 
     small = ", small version" if record["small"] else ""
     console.print(f"\n{plan.report}: {plan.title} ({record['name']}{small})", style="bold", markup=False)
     grouped = any(row.group for row in rows)
-    made = plain_table(*(["part"] if grouped else []), "variant", "theirs", "ours", "difference", "training", "time")
+    made = plain_table(
+        *(["part"] if grouped else []), "variant", "report", "ours", "difference", "while training", "time"
+    )
     for row in rows:
         made.add_row(
             *([row.group] if grouped else []),

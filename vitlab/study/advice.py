@@ -42,7 +42,7 @@ def advise(results: Results) -> Advice | None:
     sentences = []
     if chosen is not best:
         sentences.append(
-            f"It is not told apart from {best.name}, the highest with {seeded(results, best)}, which "
+            f"It does not differ significantly from {best.name}, the highest with {seeded(results, best)}, which "
             f"{ratio(best, chosen, cost)}."
         )
     sentences += over_seeds(results, chosen, best) + for_less(results, chosen) + at_equal_time(results, chosen)
@@ -55,7 +55,7 @@ def advise(results: Results) -> Advice | None:
             f"{each.name} ({percent(each.accuracy)}, {price(each)})" for each in pareto(results.trusted, *costs)
         ]
         sentences.append(f"By all objectives, no other point beats these: {'; '.join(on_front)}.")
-    return Advice(chosen, best, f"{seeded(results, chosen)} of held-out pictures, {price(chosen)}.", tuple(sentences))
+    return Advice(chosen, best, f"validation accuracy {seeded(results, chosen)}, {price(chosen)}.", tuple(sentences))
 
 
 def unready(name: str) -> BadInput:
@@ -82,22 +82,22 @@ def unsettled(results: Results, best: Point, point: Point) -> bool:
 def over_seeds(results: Results, chosen: Point, best: Point) -> list[str]:
     """How sure that is, and the next best that is told apart."""
     if results.deviation is None:
-        return ["One seed for each point does not show what chance does: repeat the best with --seeds 3 to be sure."]
+        return ["With one seed a point, chance is not measured: create a study of the best few points with --seeds 3."]
     points = results.trusted
     worse = [point for point in points if point is not best and not unsettled(results, best, point)]
     alike = len(points) - len(worse)
     if alike > 1:
-        among = f"{alike} of {len(points)} points cannot be told apart from the highest"
+        among = f"{alike - 1} of {len(points) - 1} other points do not differ significantly from the best"
     else:
-        among = "It is told apart from every other point" if worse else "There is no other point yet"
+        among = "Every other point is significantly below the best" if worse else "There is no other point yet"
     spread = 100 * results.deviation * slope(chosen.accuracy)
-    sentence = f"{among}; over seeds the same settings spread by ± {number(spread, 2)} points."
+    sentence = f"{among}; standard deviation over seeds: {number(spread, 2)} points."
     if not worse:
         return [sentence]
     after = max(worse, key=lambda point: point.accuracy)
     gap = results.difference(best, after)
-    below = f"{number(100 * gap.value, 2)} ± {number(100 * (gap.margin or 0.0), 2)} points below the highest"
-    return [sentence, f"The best of those that are told apart is {after.name}, {below}."]
+    below = f"{number(100 * gap.value, 2)} ± {number(100 * (gap.margin or 0.0), 2)} points below"
+    return [sentence, f"The best point that is significantly below is {after.name}, {below}."]
 
 
 def at_equal_time(results: Results, chosen: Point) -> list[str]:

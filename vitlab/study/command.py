@@ -209,7 +209,7 @@ def with_optuna() -> None:
         import optuna  # noqa: F401, PLC0415 (as above)
         import sqlalchemy  # noqa: F401, PLC0415
     except ImportError:
-        raise BadInput("studies need Optuna: pip install vitlab[study]") from None
+        raise BadInput("studies need Optuna: pip install 'vitlab[study]'") from None
 
 
 def default_url(name: str, runs: Path) -> str:

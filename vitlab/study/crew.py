@@ -1,6 +1,5 @@
 """Several workers on one machine: how many, and their processes."""
 
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -19,13 +18,14 @@ from vitlab.engine.storage import make_folder
 from vitlab.errors import BadInput
 from vitlab.given import find_device, load_data
 from vitlab.model import Shape
-from vitlab.reproduce.workers import choose_workers, interrupts_held, note_interrupts, shared_gpu
+from vitlab.processes import choose_workers, cores, interrupts_held, note_interrupts, shared_gpu
 from vitlab.study.gain import chosen, forks, stepping
 from vitlab.study.plan import Plan
 from vitlab.study.store import Kept, open_study, read_url
 from vitlab.study.worker import Worker
 
 STEPS = 8  # of the short measurement
+PATIENCE = 5.0  # seconds in which workers end by themselves after Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ def choose(plan: Plan, shape: Shape, classes: int, device: torch.device, shared:
     if device.type != "cpu":
         count, why = chosen(plan.base, shape, classes, device, choose_workers(shared=True))
         return count, why if shared else f"{why}, without NVIDIA's MPS, by which they would run side by side"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores == 1:
+    most = cores()
+    if most == 1:
         return 1, "1 worker: there is one core"
-    together, alone = speed(plan, shape, classes, cores), speed(plan, shape, classes, 1)
-    gain = cores * alone / together
-    count = cores if gain > 1 else 1
-    done = f"{cores} workers of one thread do {gain:.2g} times the steps of one with {cores}, by a short measurement"
+    together, alone = speed(plan, shape, classes, most), speed(plan, shape, classes, 1)
+    gain = most * alone / together
+    count = most if gain > 1 else 1
+    done = f"{most} workers of one thread do {gain:.2g} times the steps of one with {most}, by a short measurement"
     return count, f"{count} worker{'s' * (count > 1)}: {done}"
 
 
@@ -102,7 +102,7 @@ def speed(plan: Plan, shape: Shape, classes: int, threads: int) -> float:
 
 def work_together(job: Job, workers: int, tell: Callable[[str], None]) -> None:
     """Start workers and wait for them; one that dies is not missed, since the others take over its trial."""
-    threads = max((os.cpu_count() or 1) // workers, 1)
+    threads = max(cores() // workers, 1)
     context = forks()
     crew: dict[Connection, BaseProcess] = {}
 
@@ -120,9 +120,13 @@ def work_together(job: Job, workers: int, tell: Callable[[str], None]) -> None:
             theirs.close()
             crew[mine] = process
         ends = collect(crew, tell)
-    except KeyboardInterrupt:
-        for member_of in crew.values():
-            member_of.join()
+    except KeyboardInterrupt:  # which a terminal sends to all of them, and a supervisor to this one alone
+        end = time.monotonic() + PATIENCE
+        for each in crew.values():
+            each.join(max(end - time.monotonic(), 0))
+            each.terminate()
+        for each in crew.values():
+            each.join()
         raise Stopped("stopped, nothing is lost; go on with the same command") from None
     finally:
         signal.signal(signal.SIGTERM, before)

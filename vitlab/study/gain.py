@@ -14,7 +14,7 @@ from vitlab.engine.loop import use_bfloat16
 from vitlab.engine.replay import Replay
 from vitlab.experiment import Experiment
 from vitlab.model import Shape
-from vitlab.reproduce.workers import interrupts_held, note_interrupts
+from vitlab.processes import interrupts_held, note_interrupts
 
 WARM = 6  # steps before the clock starts
 SECONDS = 1.5  # of the measurement

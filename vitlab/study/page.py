@@ -71,7 +71,13 @@ def render(kept: Kept, folder: Path, commands: Sequence[tuple[str, str]]) -> str
         costs=costs(found, advice.chosen),
         curves=learning(found, advice),
         rows=rows(found, advice.chosen),
-        commands=[*commands, ("Train the recommended settings in full", training(folder, advice.chosen))],
+        commands=[
+            *commands,
+            (
+                "Train the recommended settings again (epochs=… limit=0 for a full training)",
+                training(folder, advice.chosen),
+            ),
+        ],
         **script("report"),
     )
 

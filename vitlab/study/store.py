@@ -115,7 +115,7 @@ def connect(place: Place, create: bool) -> BaseStorage:
             take_turns(storage.engine)
         return storage
     except ImportError:
-        raise BadInput("studies on PostgreSQL need its driver: pip install vitlab[study]") from None
+        raise BadInput("studies on PostgreSQL need its driver: pip install 'vitlab[study]'") from None
     except OSError as error:
         raise explain(error, f"cannot use {place.shown}") from error
     except Exception as error:  # a journal is read here, and a damaged one raises almost anything

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
@@ -14,14 +14,12 @@ import torch
 from optuna.exceptions import UpdateFinishedTrialError
 
 from vitlab import interrupt
-from vitlab.data.prepared import Data, Prepared
 from vitlab.engine.loop import Stopped
 from vitlab.engine.progress import Progress
 from vitlab.engine.run import InUse, Run
 from vitlab.engine.storage import write_json
 from vitlab.errors import BadInput, shorten
-from vitlab.experiment import Experiment
-from vitlab.given import check_that_it_builds, load_data
+from vitlab.given import Loaded, check_that_it_builds
 from vitlab.lab import train_in
 from vitlab.study.ledger import Fate, Ledger, Slot, point_of
 from vitlab.study.plan import Plan
@@ -77,11 +75,14 @@ class Worker:
     device: torch.device
     data: Path | None = None
     tell: Callable[[str], None] = print
-    pictures: dict[Data, Prepared] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan:
         return self.kept.plan
+
+    @cached_property
+    def pictures(self) -> Loaded:
+        return Loaded(self.data, self.device)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -89,7 +90,7 @@ class Worker:
 
     def work(self) -> None:
         """Run trials until every task is settled, waiting for those that others run: they may be lost."""
-        self.prepared(self.plan.base)  # pictures that are not here are no fault of a trial
+        self.pictures.of(self.plan.base)  # pictures that are not here are no fault of a trial
         while True:
             slots = self.ledger.reconcile()
             taken = self.ledger.take(slots)
@@ -116,7 +117,7 @@ class Worker:
                 values = {key: fmean(each[key] for each in found) for key in ("accuracy", "seconds", "parameters")}
                 values["time"] = values["seconds"]
                 told = ledger.complete(number, found, [values[objective] for objective in self.plan.objectives])
-                result = f"{values['accuracy']:.2%} of held-out pictures, {values['seconds']:.3g} s of training"
+                result = f"validation accuracy {values['accuracy']:.2%}, trained in {values['seconds']:.3g} s"
                 self.tell(f"{name}: {result if told else 'taken over by another worker'}")
             except Pruned as verdict:
                 run = self.run_of(point, seeds[0])
@@ -143,7 +144,7 @@ class Worker:
             return ""  # there it was asked for, and is told as failed
         try:
             experiment = self.plan.experiment(point, 0)
-            check_that_it_builds(experiment, self.prepared(experiment).card)
+            check_that_it_builds(experiment, self.pictures.of(experiment).card)
         except BadInput as problem:
             return shorten(str(problem), 200)
         return ""
@@ -169,7 +170,7 @@ class Worker:
     def train(self, point: Mapping[str, str], seed: int, overtaken: threading.Event, judge: optuna.Trial | None) -> Run:
         """The finished run of a point and a seed; where another process holds its folder, it is waited for."""
         experiment, run = self.plan.experiment(point, seed), self.run_of(point, seed)
-        prepared = self.prepared(experiment)
+        prepared = self.pictures.of(experiment)
         progress = Watched(run, experiment.training.epochs, overtaken, judge)
         while True:
             try:
@@ -179,12 +180,6 @@ class Worker:
             else:
                 (run.folder / "pruned.json").unlink(missing_ok=True)  # gone on with after all
                 return run
-
-    def prepared(self, experiment: Experiment) -> Prepared:
-        """The pictures, on the device for the next run that wants them."""
-        if experiment.data not in self.pictures:
-            self.pictures[experiment.data] = load_data(experiment, self.data).on(self.device)
-        return self.pictures[experiment.data]
 
 
 def figures(run: Run, seed: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ PROBES = (
     Probe(
         "output",
         "Are the outputs logits?",
-        "that all outputs of four pictures, at three loudnesses, have one sign and one sum or lie from 0 to 1 is no "
+        "that all outputs of four pictures, at three scales, have one sign and one sum or lie from 0 to 1 is no "
         "accident; nor that they end at two numbers, with any weight tensor a thousandfold",
         outputs.output,
     ),

@@ -13,18 +13,18 @@ LOUD = 1e3  # by how much weights are amplified
 LOW = 0.1  # a floor of the loss that a training comes to
 # What no logits are: what is seen of it, and what makes it.
 NOT_LOGITS = {
-    "probabilities": ("all outputs have one sign and the same sum for every picture, however loud", "A softmax"),
+    "probabilities": ("all outputs have one sign and the same sum for every picture at any scale", "A softmax"),
     "shares from 0 to 1": (
-        "all outputs lie between 0 and 1, however loud the pictures",
+        "all outputs lie between 0 and 1, at any scale of the pictures",
         "A sigmoid, or something else that bounds them to 0…1,",
     ),
-    "no negative numbers": ("no output is negative, and some are exactly 0, however loud the pictures", "A ReLU"),
+    "no negative numbers": ("no output is negative, and some are exactly 0, at any scale of the pictures", "A ReLU"),
 }
-LOUDER = (1.0, 10.0, 100.0)  # how much the pictures are amplified: logits grow with them, what is bounded does not
+SCALES = (1.0, 10.0, 100.0)  # by which the pictures are multiplied: logits grow with them, what is bounded does not
 
 
 def output(subject: Subject) -> Finding:
-    """Look at the outputs in training mode, which is what the loss is given, for quiet and loud pictures."""
+    """Look at the outputs in training mode, which is what the loss is given, for pictures at several scales."""
     classes = subject.classes
     if classes < 2:
         return unknown("one output only: nothing tells a probability from a logit")
@@ -75,7 +75,7 @@ def not_logits(kind: str, classes: int) -> Finding:
         measured,
         f"{what} inside the model, and a softmax inside cross-entropy on top of it: for {classes} classes the loss "
         f"cannot fall below {floor_of(classes, 1.0):.2f}, and the gradient fades as the model becomes sure.",
-        "Report R1 lost 2.88 points of MNIST to it.",
+        "In one student's report (R1 in docs/reports.md) this cost 2.88 points of MNIST.",
         "Return the logits; take softmax where you want to read probabilities, not where you learn.",
     )
 
@@ -133,7 +133,7 @@ def dropped_logits(share: float) -> Finding:
 
 def outputs_of(subject: Subject, precision: torch.dtype) -> Tensor:
     pictures = subject.pictures(4, dtype=precision)
-    return torch.cat([subject.answer(pictures * louder) for louder in LOUDER])
+    return torch.cat([subject.answer(pictures * scale) for scale in SCALES])
 
 
 def kind_of(outputs: Tensor) -> str:
@@ -142,7 +142,7 @@ def kind_of(outputs: Tensor) -> str:
     if fixed and (float(outputs.min()) >= 0 or float(outputs.max()) <= 0):
         return "probabilities"  # perhaps times a number
     if float(outputs.min()) >= 0:
-        quiet = outputs[: len(outputs) // len(LOUDER)]
+        quiet = outputs[: len(outputs) // len(SCALES)]
         if float(outputs.max()) <= 1 and not bool((quiet == 0).any()):  # a ReLU's may be small
             return "shares from 0 to 1"
         return "no negative numbers" if bool((outputs == 0).any()) else "logits"

@@ -242,7 +242,7 @@ def blind_to_places(block: tuple[int, int], way: str, share: float, digit: Tenso
         "spread)",
         "The model sees which patches there are, not where they lie: there are no positions, or what is called so is "
         "made of the patch's own pixels, or is the same for every token.",
-        "Report R1 lost 5.85 points of MNIST to it; R3's model has the same gap.",
+        "In one student's report (R1 in docs/reports.md) this cost 5.85 points of MNIST; R3's model has the same gap.",
         "Add a learned table nn.Parameter(torch.randn(1, tokens, width) * 0.02), or a sinusoidal one, to the tokens "
         "before the first block.",
         (

@@ -13,13 +13,29 @@ const silent = lost("has all of the page arrived?");
 /** @param {string} name @returns {Promise<any>} */
 async function json(name) {
   const text = within(name);
-  return text ? JSON.parse(text) : fetch(encodeURIComponent(name)).then((reply) => reply.json()).catch(silent);
+  return text ? JSON.parse(text) : fetched(name).then((reply) => reply.json()).catch(silent);
 }
 
 /** @param {string} name @returns {Promise<Uint8Array>} */
 async function binary(name) {
   const text = within(name);
-  return text ? bytes(text) : fetch(encodeURIComponent(name)).then(async (reply) => new Uint8Array(await reply.arrayBuffer())).catch(silent);
+  return text ? bytes(text) : fetched(name).then(async (reply) => new Uint8Array(await reply.arrayBuffer())).catch(silent);
+}
+
+/** A file beside the page, if it is there: not the words of a server that has none. @param {string} name */
+async function fetched(name) {
+  const reply = await fetch(encodeURIComponent(name));
+  if (!reply.ok) throw new Error(`${name}: ${reply.status}`);
+  return reply;
+}
+
+/** Kept for whoever asks next, unless it failed.
+ * @template T @param {Map<string, Promise<T>>} kept @param {string} name @param {() => Promise<T>} make @returns {Promise<T>} */
+function once(kept, name, make) {
+  const found = kept.get(name) ?? make();
+  kept.set(name, found);
+  found.catch(() => kept.get(name) === found && kept.delete(name));
+  return found;
 }
 
 /** @param {any[]} sent @returns {Picture[]} */
@@ -44,7 +60,11 @@ export class OnnxEngine {
     this.turn = Promise.resolve(); // one question after another
     /** @type {Map<string, Promise<Model>>} */
     this.known = new Map();
-    this.runtime = this.load();
+    this.runtime().catch(() => {}); // whoever needs it is told
+  }
+
+  runtime() {
+    return once(this.sessions, "ort.wasm", () => this.load());
   }
 
   async load() {
@@ -65,8 +85,7 @@ export class OnnxEngine {
 
   /** @param {string} name @returns {Promise<Model>} */
   model(name) {
-    if (!this.known.has(name)) this.known.set(name, json(`${name}.model.json`));
-    return /** @type {Promise<Model>} */ (this.known.get(name));
+    return once(this.known, name, () => json(`${name}.model.json`));
   }
 
   /** @param {string} name */
@@ -86,10 +105,10 @@ export class OnnxEngine {
 
   /** @param {string} name */
   session(name) {
-    if (!this.sessions.has(name))
-      this.sessions.set(name, Promise.all([this.runtime, binary(`${name}.onnx`)]).then(([ort, model]) =>
-        ort.InferenceSession.create(model, { executionProviders: ["wasm"] })));
-    return this.sessions.get(name);
+    return once(this.sessions, name, async () => {
+      const [ort, model] = await Promise.all([this.runtime(), binary(`${name}.onnx`)]);
+      return ort.InferenceSession.create(model, { executionProviders: ["wasm"] });
+    });
   }
 
   /** @param {Model} model @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance @returns {Promise<Answer>} */
@@ -101,7 +120,7 @@ export class OnnxEngine {
 
   /** @param {string} name @param {Uint8Array} pixels @param {number[]} masked @param {boolean} relevance @returns {Promise<Answer>} */
   async answer(name, pixels, masked, relevance) {
-    const [ort, session, model] = await Promise.all([this.runtime, this.session(name), this.model(name)]);
+    const [ort, session, model] = await Promise.all([this.runtime(), this.session(name), this.model(name)]);
     const started = performance.now(), k = model.classes.length;
     const run = (/** @type {number[]} */ without, /** @type {boolean} */ wanted) => session.run({
       picture: new ort.Tensor("float32", normalised(model, pixels, without), [1, model.channels, model.height, model.width]),

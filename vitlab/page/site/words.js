@@ -46,8 +46,11 @@ export function softmax(logits) {
 /** Show on what was clicked that its work is on its way. @param {HTMLElement} clicked @param {Promise<void> | void} work */
 export async function pending(clicked, work) {
   clicked.setAttribute("aria-busy", "true");
-  await work;
-  clicked.removeAttribute("aria-busy");
+  try {
+    await work;
+  } finally {
+    clicked.removeAttribute("aria-busy");
+  }
 }
 
 /**
