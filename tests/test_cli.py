@@ -19,6 +19,7 @@ from conftest import QUICK, refused
 from PIL import Image
 
 from vitlab import cli, recipes
+from vitlab.engine.run import open_run
 
 
 @pytest.fixture
@@ -112,6 +113,30 @@ def test_a_run_from_the_first_command_to_the_last(program, vitlab, tmp_path):
     assert same[0][-1000:] == same[1][-1000:]
     assert "digits-2" in vitlab("train", "digits", *QUICK, "epochs=1").stdout
     assert "is there already" in refused(vitlab("train", "digits", *QUICK, "--name", "again", status=2))
+
+
+def test_evaluate_gives_the_balanced_accuracy_of_classes_of_many_and_of_few_pictures(vitlab, tmp_path):
+    random = np.random.default_rng(0)
+    labels = np.array([0] * 60 + [1] * 20 + [2] * 20)
+    pictures = random.integers(0, 200, (100, 14, 14), np.uint8)
+    pictures[labels == 1, :, :7] = 255
+    half = np.arange(100) % 2 == 0
+    np.savez(
+        tmp_path / "own.npz", x_train=pictures[half], y_train=labels[half], x_test=pictures[~half],
+        y_test=labels[~half], classes=np.array(["many", "few", "rare"]),
+    )  # fmt: skip
+    vitlab("train", "digits", *QUICK, "data.source=npz:own.npz", "limit=0", "patch=7", "--name", "own", "--quiet")
+    told = json.loads(vitlab("evaluate", "runs/own", "--as-json").stdout)
+    evaluation = open_run("runs/own").evaluation
+    guesses, truth = evaluation.logits.numpy().argmax(axis=1), evaluation.labels.numpy()
+    right = [int((guesses[truth == label] == label).sum()) for label in range(3)]
+    names = zip(("many", "few", "rare"), right, (30, 10, 10), strict=True)
+    assert told["classes"] == {name: {"right": r, "count": n} for name, r, n in names}
+    balanced = (right[0] / 30 + right[1] / 10 + right[2] / 10) / 3
+    assert told["balanced_accuracy"] == pytest.approx(balanced)
+    assert balanced != pytest.approx(told["accuracy"])
+    assert f"balanced accuracy {balanced:.2%}" in vitlab("evaluate", "runs/own").stdout
+    assert f"balanced accuracy is {100 * balanced:.1f}" in Path("runs/own/report.html").read_text(encoding="utf-8")
 
 
 def test_predict_reads_any_picture(trained, say, tmp_path):

@@ -68,14 +68,52 @@ def test_a_plain_folder_is_read_exactly(tmp_path: Path) -> None:
     assert torch.equal(again.test.pictures, loaded.test.pictures)
 
 
-@pytest.mark.parametrize("test", ["test", "val", "Valid", "validation"])
+@pytest.mark.parametrize("test", ["test", "val", "Valid", "validation", "eval", "dev", "holdout"])
 def test_a_split_is_taken_as_it_is(tmp_path: Path, test: str) -> None:
     classes(tmp_path / "train", 4)
     classes(tmp_path / test, 2, ("dog",))
     loaded = Folder(str(tmp_path)).load(NOWHERE)
     assert (len(loaded.train), len(loaded.test)) == (8, 2)
     assert loaded.test.labels.tolist() == [1, 1]
-    assert loaded.notes == (() if test == "test" else (f"{test}/ is the test part, as there is no test/",))
+    assert loaded.notes == (
+        *([] if test == "test" else [f"{test}/ is the test part, as there is no test/"]),
+        f"not tested, as {test}/ holds none: cat",
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("train_set", "test_set"), ("Training-Set", "testset"), ("my-train", "my-test"), ("a_train", "a_val"),
+     ("my train set", "my dev set"), ("train", "test_set")],
+)  # fmt: skip
+def test_a_split_goes_by_other_names_too(tmp_path: Path, train: str, test: str) -> None:
+    classes(tmp_path / train, 4)
+    classes(tmp_path / test, 2)
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert (loaded.classes, len(loaded.train), len(loaded.test)) == (("cat", "dog"), 8, 4)
+    assert loaded.notes == (() if "test" in test else (f"{test}/ is the test part, as there is no test/",))
+
+
+def test_parts_are_not_taken_for_classes(tmp_path: Path) -> None:
+    layout = "lay it out as train/CLASS/ and test/CLASS/"
+    classes(tmp_path / "only" / "test")
+    classes(tmp_path / "only" / "val")
+    assert f"only holds parts and no classes (test, val), and no training part of class folders: {layout}" in refusal(
+        Folder(str(tmp_path / "only"))
+    )
+    classes(tmp_path / "loose", 5, ("train", "test"))
+    assert "loose holds parts and no classes (test, train)" in refusal(Folder(str(tmp_path / "loose")))
+    for name in ("a-train", "a-test", "b-train", "b-test"):
+        classes(tmp_path / "two" / name)
+    assert "two holds parts and no classes (a-test, a-train, b-test, b-train)" in refusal(Folder(str(tmp_path / "two")))
+    for name in ("cat", "dog"):
+        classes(tmp_path / "within" / name, 5, ("train", "test"))
+    told = f"each class folder of {tmp_path / 'within'} holds a training and a test part: {layout}"
+    assert refusal(Folder(str(tmp_path / "within"))) == told
+    trains = classes(tmp_path / "trains", 5, ("steam-train", "bullet-train"))
+    assert Folder(str(trains)).load(NOWHERE).classes == ("bullet-train", "steam-train")
+    classes(trains / "steam-train", 5, ("train", "test"))
+    assert Folder(str(trains)).load(NOWHERE).classes == ("bullet-train", "steam-train")
 
 
 def test_pictures_beside_the_class_folders_are_noted(tmp_path: Path) -> None:
@@ -110,8 +148,8 @@ def test_train_without_test_is_held_out_and_a_class_may_be_called_train(tmp_path
 def test_sizes_that_differ_are_scaled_to_the_median_and_cropped(tmp_path: Path) -> None:
     picture(tmp_path / "a" / "1.png", size=(30, 20))
     picture(tmp_path / "a" / "2.png", 90, size=(26, 26))
-    picture(tmp_path / "b" / "3.png", size=(500, 10))
-    picture(tmp_path / "b" / "4.png", 90, size=(26, 22))
+    picture(tmp_path / "b" / "3.png", 60, size=(500, 10))
+    picture(tmp_path / "b" / "4.png", 30, size=(26, 22))
     loaded = Folder(str(tmp_path), test=0.5).load(NOWHERE)
     assert loaded.train.pictures.shape[1:] == (
         1,
@@ -206,7 +244,62 @@ def test_other_files_are_ignored_and_counted_and_hidden_ones_are_not(tmp_path: P
     loaded = Folder(str(tmp_path)).load(NOWHERE)
     assert loaded.classes == ("cat", "dog")
     assert len(loaded.train) + len(loaded.test) == 11
-    assert "2 other files ignored" in loaded.notes
+    assert "2 other files ignored: 1 .txt, 1 .db" in loaded.notes
+
+
+def test_other_files_are_named_by_their_suffixes_the_most_frequent_first(tmp_path: Path) -> None:
+    classes(tmp_path)
+    (tmp_path / "cat" / "LICENCE").write_text("none")
+    for kind, count in {".txt": 2, ".HEIC": 5, ".heic": 4, ".dcm": 3}.items():
+        for number in range(count):
+            (tmp_path / "dog" / f"x{number}{kind}").write_text("no picture")
+    told = "15 other files ignored: 9 .heic, 3 .dcm, 2 .txt, 1 without suffix"
+    assert told in Folder(str(tmp_path)).load(NOWHERE).notes
+    (tmp_path / "dog" / "z.zip").write_text("no picture")
+    assert told.replace("15", "16") + ", …" in Folder(str(tmp_path)).load(NOWHERE).notes
+
+
+def test_what_a_network_disk_or_a_mac_adds_is_passed_over(tmp_path: Path) -> None:
+    classes(tmp_path)
+    for name in ("@eaDir", "__MACOSX", "cat/@eaDir", "dog/__MACOSX"):
+        picture(tmp_path / name / "thumb.png")
+        (tmp_path / name / "thumb.txt").write_text("no picture")
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert (loaded.classes, len(loaded.train) + len(loaded.test)) == (("cat", "dog"), 10)
+    assert loaded.notes == ("2 of 10 pictures held out for testing, 20% of each class",)
+
+
+def test_a_jfif_is_read_as_the_jpeg_that_it_is(tmp_path: Path) -> None:
+    classes(tmp_path)
+    picture(tmp_path / "cat" / "photo.jpg", 200).rename(tmp_path / "cat" / "photo.JFIF")
+    loaded = Folder(str(tmp_path)).load(NOWHERE)
+    assert len(loaded.train) + len(loaded.test) == 11
+    assert len(loaded.notes) == 1
+
+
+def deep(path: Path, most: int, count: int = 5) -> Path:
+    """16-bit pictures in two classes, of which one alone has a pixel as bright."""
+    random = np.random.RandomState(0)
+    for name in ("cat", "dog"):
+        (path / name).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(random.randint(0, most, (8, 8), np.uint16)).save(path / name / f"{number}.png")
+    Image.fromarray(np.full((8, 8), most, np.uint16)).save(path / "dog" / "0.png")
+    return path
+
+
+@pytest.mark.parametrize("memory", [4, 0])
+def test_scans_that_would_be_read_nearly_black_are_noted(tmp_path: Path, memory: float) -> None:
+    dark = Folder(str(deep(tmp_path / "dark", 4095)), memory=memory)
+    told = "16-bit pictures whose brightest pixel is 4,095 of 65,535 are read nearly black: stretch them first"
+    for _ in range(2):
+        assert told in dark.load(tmp_path).notes
+    whole = Folder(str(deep(tmp_path / "whole", 16384)), memory=memory).load(tmp_path)
+    plain = Folder(str(classes(tmp_path / "plain")), memory=memory).load(tmp_path)
+    assert not any("16-bit" in note for loaded in (whole, plain) for note in loaded.notes)
+    none = Folder(str(deep(tmp_path / "none", 100)), memory=memory)
+    with pytest.raises(BadInput, match=r"none can be held out .* \(16-bit pictures whose brightest pixel is 100 of"):
+        none.load(tmp_path)
 
 
 def test_unreadable_pictures_are_refused_or_skipped_by_name(tmp_path: Path) -> None:
@@ -274,7 +367,11 @@ def test_what_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
 def test_test_classes_must_be_training_classes(tmp_path: Path) -> None:
     classes(tmp_path / "train", 3)
     classes(tmp_path / "test", 1, ("cat", "bird"))
-    assert "classes that the training part lacks: bird" in refusal(Folder(str(tmp_path)))
+    assert refusal(Folder(str(tmp_path))).endswith("classes that the training part lacks: bird")
+    (tmp_path / "test" / "cat").rename(tmp_path / "test" / "CAT")
+    told = "classes that the training part lacks: bird, CAT; did you mean 'cat'?"
+    assert refusal(Folder(str(tmp_path))).endswith(told)
+    (tmp_path / "test" / "CAT").rename(tmp_path / "test" / "cat")
     (tmp_path / "test" / "bird").rename(tmp_path / "elsewhere")
     (tmp_path / "test" / "cat" / "0.png").write_bytes(b"")
     assert f"{tmp_path / 'test'}: no picture can be read" in refusal(Folder(str(tmp_path), unreadable="skip"))

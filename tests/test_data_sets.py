@@ -15,7 +15,7 @@ from kinds import refusal
 from vitlab.data import Mnist, Part, Sample, Source, data_folder, hold_out, statistics, take
 from vitlab.data.dataset import DataSet, split_test
 from vitlab.data.digits import SAMPLE, SAMPLE_DIGEST
-from vitlab.data.prepared import Data, Normalise, describe, prepare, unit
+from vitlab.data.prepared import Data, Normalise, copied, describe, prepare, unit
 from vitlab.errors import BadInput
 
 labels_lists = st.lists(st.integers(0, 5), min_size=1, max_size=120)
@@ -74,6 +74,40 @@ def test_hold_out_keeps_copies_of_a_picture_on_one_side(drawn: list[tuple[int, i
             assert abs(own[1].total() - fraction * (own[0] + own[1]).total()) <= most + 1
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), min_size=1, max_size=60), st.floats(0.05, 0.9))
+def test_hold_out_keeps_copies_in_other_classes_on_one_side(drawn: list[tuple[int, int]], fraction: float) -> None:
+    part = Part(torch.tensor([[[[which]]] for _, which in drawn], dtype=torch.uint8), torch.tensor(drawn)[:, 0])
+    rest, held = hold_out(part, fraction)
+    ours, theirs = (set(side.pictures.flatten().tolist()) for side in (rest, held))
+    assert not ours & theirs
+    assert len(rest) + len(held) == len(part)
+    assert set(rest.labels.tolist()) == set(part.labels.tolist())
+    for label in {label for label, _ in drawn}:
+        own = {which for own, which in drawn if own == label}
+        clear = {which for which in own if len({other for other, found in drawn if found == which}) == 1}
+        assert (label in held.labels) == bool(clear and len(own) > 1)
+        assert not (own - clear) & theirs
+
+
+def test_pictures_in_several_classes_are_told_apart_from_copies_of_one_class() -> None:
+    def part(*pictures: tuple[int, int]) -> Part:
+        return Part(
+            torch.tensor([[[[which]]] for which, _ in pictures], dtype=torch.uint8), torch.tensor(pictures)[:, 1]
+        )
+
+    train = part((1, 0), (2, 0), (3, 1), (4, 1), (4, 0))
+    high = "2 of the 3 test pictures are copies of training pictures, so the test accuracy will be too high"
+    assert copied(train, part((1, 0), (4, 1), (9, 1))) == [
+        high,
+        "1 picture lies in two classes, so some labels are wrong",
+    ]
+    assert copied(train, part((1, 1), (2, 1), (9, 1))) == [
+        "3 pictures lie in more than one class, so some labels are wrong"
+    ]
+    assert copied(part((1, 0), (2, 1)), part((3, 0))) == []
+
+
 @pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
 def test_hold_out_refuses_impossible_shares(fraction: float) -> None:
     with pytest.raises(BadInput, match="held-out share"):
@@ -106,6 +140,8 @@ def test_split_test_notes_single_pictures_and_refuses_when_none_can_go() -> None
     train, test, notes = split_test(numbered([0] * 10 + [1]), 0.2, ("many", "one"))
     assert (len(train), len(test)) == (9, 2)
     assert notes == ["2 of 11 pictures held out for testing, 20% of each class", "with one picture, so not tested: one"]
+    twice = Part(numbered([0] * 6).pictures[[0, 0, 1, 2, 3, 4]], torch.tensor([0, 0, 1, 1, 1, 1]))
+    assert split_test(twice, 0.2, ("copies", "many"))[2][1:] == ["with copies alone, so not tested: copies"]
     with pytest.raises(BadInput, match="no class has two pictures"):
         split_test(numbered([0, 1]), 0.2, ("a", "b"))
     with pytest.raises(BadInput, match="between 0 and 1"):

@@ -206,7 +206,7 @@ def test_the_commands_about_other_peoples_weights_run(checkout):
     assert "frog" in printed["vitlab predict runs/my-vit docs/frog.png"]
     (probe,) = (said for command, said in printed.items() if command.endswith("--name probe"))
     assert "filters for 3 channels made ones for 1 channel" in probe
-    assert "below, a linear probe on the features" in " ".join(probe.split())
+    assert "of a linear probe on the features" in " ".join(probe.split())
 
 
 def test_thresholds_name_what_the_record_of_sound_models_shows():

@@ -49,6 +49,22 @@ def test_accuracy_loss_and_confusion_are_counted_picture_by_picture(answers: Eva
     assert np.count_nonzero(confusion - confusion.T)
 
 
+def test_balanced_accuracy_counts_each_class_that_has_pictures_alike(answers: Evaluation) -> None:
+    guesses, labels = answers.logits.numpy().argmax(axis=1), answers.labels.numpy()
+    shares = [float((guesses[labels == label] == label).mean()) for label in range(3)]
+    np.testing.assert_allclose(answers.recall, [*shares, np.nan])
+    assert answers.balanced_accuracy == pytest.approx(np.mean(shares))
+    assert not answers.uneven
+    rare = np.concatenate([np.flatnonzero(labels != 1), np.flatnonzero(labels == 1)[:5]])
+    some = Evaluation(answers.logits[rare], answers.labels[rare])
+    assert some.uneven
+    again = float((guesses[rare[-5:]] == 1).mean())
+    assert some.balanced_accuracy == pytest.approx((shares[0] + again + shares[2]) / 3)
+    nothing = Evaluation(answers.logits[:0], answers.labels[:0])
+    assert math.isnan(nothing.balanced_accuracy)
+    assert not nothing.uneven
+
+
 def test_calibration_sorts_pictures_by_how_sure_the_model_is(answers: Evaluation) -> None:
     bins: list[list[tuple[float, bool]]] = [[] for _ in range(10)]
     for row, label in zip(answers.logits.double().numpy(), answers.labels.tolist(), strict=True):

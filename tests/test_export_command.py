@@ -16,8 +16,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from conftest import refused
+from conftest import QUICK, refused
 from huggingface_hub import ModelCard
+from PIL import Image
 from test_docs import blocks, commands_of
 from torch import nn
 
@@ -50,6 +51,7 @@ def done(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Do
     shutil.copytree(trained, folder / "runs/digits")
     (folder / "docs").mkdir()
     shutil.copy(ROOT / "docs/seven.png", folder / "docs")
+    shutil.copytree(folder / "docs", folder / "PICTURES")
     printed = {}
     with contextlib.chdir(folder):
         for command in commands_of("docs/export.md"):
@@ -166,6 +168,46 @@ def test_an_export_again_forgets_a_calibration_that_the_run_no_longer_has(traine
     with torch.no_grad():
         logits = run.model().logits(normalised(run, pictures))
         torch.testing.assert_close(model.probabilities(pictures), logits.softmax(dim=-1))
+
+
+def test_what_goes_to_the_hub_does_not_tell_where_the_pictures_lie(tmp_path: Path) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (40, 28, 28), np.uint8)
+    for place, picture in enumerate(pictures):
+        path = tmp_path / f"someone/at home/cats/{place % 2}/{place}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(path)
+    own = tmp_path / "someone/at home/cats"
+    (own / "1/broken.png").write_bytes(b"none")
+    words = (f"data.source=folder:{own}", "data.source.unreadable=skip", "limit=0", "epochs=1")
+    run = package.train("digits", *QUICK, *words, name="cats", runs=tmp_path / "runs", quiet=True)
+    command = shlex.join(["vitlab", "train", "digits", *words, "--runs", str(tmp_path / "runs")])
+    told = json.loads((run.folder / "environment.json").read_text()) | {"command": command}
+    (run.folder / "environment.json").write_text(json.dumps(told))
+    card = json.loads((run.folder / "data.json").read_text())
+    assert f"{own}/1/broken.png" in " ".join(card["notes"])
+    card["notes"].append(f"40 pictures on disk, not in memory: {tmp_path}/someone/at home/cache/cats.pictures")
+    (run.folder / "data.json").write_text(json.dumps(card))
+    before = {path.name: path.read_bytes() for path in run.folder.iterdir()}
+    library = import_module("vitlab.export.pretrained")
+    library.Pretrained(str(run.folder), "mit").save_pretrained(tmp_path / "shared")
+    main(["export", str(run.folder), "--to", "hub", "--out", str(tmp_path / "hub")])
+    assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == before, "the run stays as it is"
+    for folder in (tmp_path / "shared", tmp_path / "hub"):
+        texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".jsonl", ".md")}
+        assert texts.keys() >= {"experiment.json", "environment.json", "data.json", "config.json", "README.md"}
+        said = [(name, part) for name, text in texts.items() for part in own.parent.parts[1:] if f"{part}/" in text]
+        assert said == []
+        assert not [name for name, text in texts.items() if "someone" in text or "at home" in text]
+        shared = package.open_run(folder)
+        assert shared.experiment.data.source.path == "cats"
+        assert shared.environment["command"].startswith("vitlab train digits data.source=folder:cats ")
+        assert "1 picture skipped: cats/1/broken.png (" in " ".join(shared.card.notes)
+        assert shared.card.notes[-1] == "40 pictures on disk, not in memory: cats.pictures"
+        some = torch.rand(2, 1, 28, 28)
+        with torch.no_grad():
+            answer = library.Pretrained.from_pretrained(str(folder))(some)
+            torch.testing.assert_close(answer, run.model().logits(normalised(run, some)), rtol=1e-4, atol=1e-5)
+    assert library.Pretrained.from_pretrained(str(tmp_path / "shared")).licence == "mit"
 
 
 @dataclass(frozen=True)

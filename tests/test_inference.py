@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import vitlab as package
 from vitlab.engine.run import Run
 from vitlab.errors import BadInput
 from vitlab.inference.answers import Predictor, files
-from vitlab.inference.calibration import calibrate, fit, kept
+from vitlab.inference.calibration import calibrate, describe, fit, kept
 
 
 @pytest.fixture
@@ -141,6 +142,25 @@ def test_a_run_is_calibrated_on_held_out_pictures_and_predicts_by_it(trained: Pa
     again = np.array(before) ** (1 / warm)
     assert package.predict("run", ["own/b.png"])[0].probabilities == pytest.approx(again / again.sum(), abs=1e-5)
     assert "probabilities calibrated, temperature" in vitlab("predict", "run", "own", status=1).stderr
+
+
+def test_calibrate_says_what_it_did_to_the_test_part_and_when_pictures_are_too_few(trained: Path, tmp_path) -> None:
+    run = package.open_run(shutil.copytree(trained, tmp_path / "run"))
+    found = calibrate(run)
+    test = run.evaluation
+    logits, labels = test.logits.double().numpy(), test.labels.numpy()
+    before, after = (numpy_loss(logits, labels, temperature) for temperature in (1, found.temperature))
+    said = describe(found, run)
+    assert f"on 2,000 test pictures: loss {before:.4f} before, {after:.4f} after; calibration error" in said[1]
+    assert "in doubt" not in " ".join(said)
+    few = replace(found, validation=replace(found.validation, pictures=99))
+    assert "so few as 99 held-out pictures leave the temperature in doubt" in " ".join(describe(few, run))
+
+
+def test_a_line_break_in_a_files_name_does_not_break_the_line(trained: Path, vitlab, folder: Path) -> None:
+    (folder / "b.png").rename(folder / "two\nlines.png")
+    (line,) = vitlab("predict", trained, "own/two\nlines.png").stdout.splitlines()
+    assert line.startswith("own/two\\nlines.png: ")
 
 
 def test_no_temperature_is_fitted_on_pictures_that_were_learned(vitlab, trained, tmp_path) -> None:

@@ -1,6 +1,7 @@
 """vitlab look and vitlab.look: files, words and pages, for good input and bad."""
 
 import importlib
+import os
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -302,6 +303,26 @@ def test_names_are_drawn_as_they_are_written(trained: Path, tmp_path: Path) -> N
     seen = vitlab.look(trained, [path])
     drawn = lab.draw(trained, replace(seen, classes=tuple(f"cost $5_{n} to $6" for n in range(10))), tmp_path, tested=0)
     assert (tmp_path / "frac-x-漢-heads.png") in drawn.files
+
+
+def test_a_file_name_that_is_no_utf8_is_drawn_with_its_odd_bytes_escaped(trained: Path, tmp_path: Path) -> None:
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/sch\xf6n.png"))
+    path.write_bytes(SEVEN.read_bytes())
+    seen = vitlab.look(trained, [path])
+    assert seen.shown[0].name == "sch\\udcf6n.png"
+    lab.draw(trained, seen, tmp_path / "out", tested=0, layer=1, head=1)
+    assert (tmp_path / "out/contact.svg").exists()
+    twice = tmp_path / "twice" / path.name
+    twice.parent.mkdir()
+    twice.write_bytes(SEVEN.read_bytes())
+    assert all(shown.name.isprintable() for shown in vitlab.look(trained, [path, twice]).shown)
+
+
+def test_a_look_at_a_calibrated_run_says_that_its_probabilities_are_those_before(trained: Path) -> None:
+    seen = vitlab.look(trained, ["test:3"])
+    (line,) = (line for line in describe_look(seen, calibrated=True) if line.startswith("test:3: "))
+    assert line.endswith(" (before calibration)")
+    assert "calibration" not in "\n".join(describe_look(seen))
 
 
 def test_a_failure_while_drawing_leaves_the_folder_as_it_was(trained: Path, tmp_path: Path, monkeypatch) -> None:

@@ -24,8 +24,9 @@ SIDES = st.integers(1, 2000)
 
 
 def chosen(survey: Survey, tested: float = 0.2) -> tuple[Experiment, list[own.Choice]]:
+    sides, shape = own.grid(survey, None)
     found = [
-        *own.grid(survey), own.change(survey), *own.model(survey), *own.length(survey, tested),
+        *shape, own.change(survey, sides), *own.model(survey), *own.length(survey, tested),
         *own.uneven(survey), *own.few(survey),
     ]  # fmt: skip
     words = [word for choice in found for word in choice.settings]
@@ -72,6 +73,45 @@ def test_the_shape_of_pictures_is_kept_and_few_patches_are_made_of_them(sizes, s
     assert (experiment.data.source.size, experiment.model.tokens.patch) == (size, patch)
 
 
+@pytest.mark.parametrize(("sizes", "crop"), [({(64, 64): 9}, 8), ({(20, 400): 9}, 0), ({(240, 640): 9}, 3)])
+def test_long_pictures_are_not_shifted_out_of_sight(sizes, crop):
+    assert chosen(survey_of(sizes))[0].augment.crop == crop
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lost"), [({(64, 64): 9}, ""), ({(60, 64): 9}, ""), ({(297, 210): 5, (210, 297): 5}, "29% of their area")]
+)
+def test_how_much_is_cut_off_is_said(sizes, lost):
+    """Of A4, as high as wide in the middle, the long sides lose 1 - 210/297 of the picture."""
+    reasons = " ".join(choice.reason for choice in chosen(survey_of(sizes))[1])
+    assert (lost in reasons) if lost else ("is cut off" not in reasons)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "not_found"),
+    [
+        (("data.source.size=32",), "patch=4", "data.source.size=64"),
+        (("validation=0.2",), "epochs=", "validation=0 "),
+        (("limit=20",), "about 20 pictures", "about 24 pictures"),
+    ],
+)
+def test_what_is_asked_for_is_not_chosen_otherwise(pictures, asked, found, not_found):
+    said = " ".join(f"{' '.join(each.settings)} {each.reason}" for each in own.choices(f"folder:{pictures}", asked))
+    assert found in said
+    assert not_found not in said
+
+
+@pytest.mark.parametrize("how", ["mae", "dino"])
+def test_without_labels_other_settings_are_chosen_and_fit(pictures, how):
+    name = f"folder:{pictures}"
+    found = own.choices(name, (), how)
+    experiment = own.experiment(name, found)
+    assert experiment.objective.kind == how
+    assert how == "mae" or (experiment.objective.prototypes, experiment.training.ema) == (0, 0)
+    network = experiment.model.build(Shape(3, 32, 32), 2)
+    experiment.objective.build(network)
+
+
 def test_more_pictures_are_shown_less_often_to_a_larger_model():
     shown = []
     for count in (40, 400, 4_000, 40_000):
@@ -116,7 +156,7 @@ def test_a_folder_is_a_recipe(pictures, tmp_path, monkeypatch, capsys):
     main(["train", "folder:shades", "epochs=10"])
     said = " ".join(capsys.readouterr().out.split())
     assert "data.source.size=12x16 patch=2" in said
-    assert "2 sizes, 12×16 in the middle: scaled to cover 12×16, 48 patches of 2×2" in said
+    assert "2 sizes, median sides 12 and 16: scaled to cover 12×16, 48 patches of 2×2" in said
     run = vitlab.open_run("runs/shades")
     assert run.result["test_accuracy"] == 1.0
     assert (run.card.height, run.card.width, run.card.train, run.card.test) == (12, 16, 24, 6)

@@ -41,7 +41,7 @@ def photos(tmp_path) -> Path:
 def test_pretrain_leaves_a_run_that_every_verb_takes(vitlab, how, tmp_path):
     done = vitlab("pretrain", how, "digits", *FEW, "--device", "cpu")
     assert "k-NN accuracy" in done.stdout
-    assert "of the pixels" in done.stdout
+    assert "on the raw pixels" in done.stdout
     run = package.open_run(tmp_path / f"runs/digits-{how}")
     assert run.experiment.objective.kind == how
     assert vitlab("evaluate", run.folder).stdout.startswith(f"test accuracy {run.result['test_accuracy']:.2%}")
@@ -82,8 +82,29 @@ def test_a_start_that_does_not_fit_is_refused_before_there_is_a_folder(pretraine
     words = (f"data.source=npz:{tmp_path / 'small.npz'}", "limit=0", "validation=0.2")
     text = refusal(lambda: lab.finetune(pretrained, *words, runs=tmp_path / "runs", device="cpu", quiet=True))
     assert "digits learned from pictures of 1×28×28, and these are 1×14×14" in text
+    assert "data.source.size=28x28, or" in text
     assert "vitlab transfer" in text
     assert not (tmp_path / "runs").exists()
+
+
+def test_pictures_of_other_channels_are_said_to_be_read_in_those_of_the_start(pretrained, tmp_path):
+    random = np.random.default_rng(0)
+    for place in range(40):
+        path = tmp_path / f"own/{place % 2}/{place}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (28, 28, 3), np.uint8)).save(path)
+    words = (f"data.source=folder:{tmp_path / 'own'}", "data.source.size=28", "epochs=0", "limit=0", "validation=0.2")
+
+    def tune(*more: str) -> None:
+        lab.finetune(pretrained, *words, *more, runs=tmp_path / "runs", device="cpu", quiet=True)
+
+    # what is chosen for one's own pictures would read them in one channel, were it not asked for otherwise
+    text = refusal(lambda: tune("data.source.channels=3"))
+    assert "digits learned from pictures of 1×28×28, and these are 3×28×28" in text
+    assert "where they are your own by data.source.channels=1, or" in text
+    text = refusal(lambda: tune("data.source.channels=3", "data.source.size=21"))
+    assert "by data.source.size=28x28 data.source.channels=1, or" in text
+    tune("data.source.channels=1")
 
 
 def test_pictures_without_labels_are_learned_from_and_not_judged(vitlab, photos, tmp_path):
@@ -106,7 +127,8 @@ def test_pictures_without_labels_are_learned_from_and_not_judged(vitlab, photos,
     assert "vitlab pretrain" in refused_words
     assert "no test pictures, so no figure" in vitlab("evaluate", run.folder).stdout
     told = json.loads(vitlab("evaluate", run.folder, "--as-json").stdout, parse_constant=pytest.fail)
-    assert told == {"accuracy": None, "low": None, "high": None, "loss": None, "count": 0}
+    assert told.pop("classes") == {"unlabelled": {"right": 0, "count": 0}}
+    assert told == {"accuracy": None, "low": None, "high": None, "loss": None, "balanced_accuracy": None, "count": 0}
     assert "no test pictures, so no figure" in vitlab("report", run.folder).stdout
     assert "look.html" in vitlab("look", run.folder, photos / "0.png").stdout
     assert "knows no classes" in refused(vitlab("predict", run.folder, photos / "0.png", status=2))

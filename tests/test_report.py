@@ -6,9 +6,11 @@ import io
 import json
 import math
 import re
+import shutil
 from dataclasses import replace
 from functools import cache, partial
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,10 @@ import torch
 from kinds import small_multiscale, small_vit
 from PIL import Image
 
+from vitlab.engine.evaluation import Evaluation
+from vitlab.engine.run import open_run
+from vitlab.given import load_data
+from vitlab.inference.calibration import calibrate
 from vitlab.look import Shown, inside, look, places, trust
 from vitlab.look.colours import DIVERGING, LEVELS, SEQUENTIAL, palette
 from vitlab.model import Shape
@@ -24,6 +30,7 @@ from vitlab.model.attention import Linformer, Softmax, Uniform
 from vitlab.model.positions import NoPositions, Rotary
 from vitlab.model.tokens import ConvPatches, SeveralScales
 from vitlab.report import Insight, Mistake, View, calibration, charts, confusion, explorer, pictures, render, words
+from vitlab.report.gather import balance, gather
 from vitlab.report.view import render_look
 
 VOID = {"meta", "link", "img", "input", "br", "wbr"}
@@ -356,6 +363,39 @@ def test_calibration_error_is_the_weighted_gap() -> None:
     assert found is not None
     assert found.error == pytest.approx((10 * 0.2 + 30 * 0.1) / 40)
     assert calibration.gather([]) is None
+
+
+def test_the_report_says_what_a_temperature_did_or_could_do(trained: Path, tmp_path: Path) -> None:
+    run = open_run(shutil.copytree(trained, tmp_path / "run"))
+    bins = run.evaluation.calibration()
+    assert calibration.expected_error(bins) > 0.02
+    could = f"vitlab calibrate {run.folder} fits a temperature"
+    assert could in calibration.of_temperature(run, bins)
+    assert not calibration.of_temperature(run, [(0.8, 0.79, 10)]), "there is nothing to mend"
+    card = json.loads((run.folder / "data.json").read_text())
+    (run.folder / "data.json").write_text(json.dumps(card | {"validation": 0}))
+    assert not calibration.of_temperature(run, bins), "it would be refused"
+    (run.folder / "data.json").write_text(json.dumps(card))
+    found = calibrate(run)
+    page = Page(render(gather(run, load_data(run.experiment, None), torch.device("cpu"))))
+    (said,) = [text for text in page.texts["p"] if "temperature" in text]
+    assert found.test is not None
+    before, after = (100 * error for error in (found.test.error_before, found.test.error_after))
+    assert f"the error on the test part was {before:.3g} points and is {after:.3g} by it" in said
+    assert f"the temperature {found.temperature:.3f}" in said
+    assert "all other probabilities on this page are those before it" in said
+    assert could not in said
+
+
+def test_the_headline_gives_the_balanced_accuracy_where_the_classes_are_uneven() -> None:
+    labels = torch.tensor([0] * 30 + [1] * 10)
+    logits = torch.eye(2)[torch.tensor([0] * 40)]
+    said = balance(Evaluation(logits, labels))
+    assert said.startswith("The classes have from 10 to 30 test pictures;")
+    assert said.endswith("the balanced accuracy is 50.0\u202f%.")
+    assert balance(Evaluation(logits[11:], labels[11:])) == "", "19 and 10"
+    page = Page(render(example(balance=said)))
+    assert [text for text in page.texts["p"] if text.endswith(said)]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import inspect
 import json
 import types
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -269,7 +269,7 @@ def test_a_missing_setting_takes_its_default(path: str) -> None:
     assert from_json(Experiment, changed(path, ...)) == from_json(Experiment, {}) == Experiment()
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Card)])
+@pytest.mark.parametrize("name", [field.name for field in fields(Card) if field.default is MISSING])
 def test_what_has_no_default_is_missed(name: str) -> None:
     card = Card("own", 1, 8, 8, ("a", "b"), (0.5,), (0.5,), 9, 1, 2, "0f", ())
     given = to_json(card)

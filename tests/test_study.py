@@ -398,7 +398,7 @@ def test_a_url_needs_no_driver_in_it_and_its_password_is_not_shown():
 def test_without_optuna_one_line_says_what_to_install(vitlab, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     for words in (("create", "a", "--space", "width=8,16"), ("work", "a"), ("best", "a")):
-        assert "pip install vitlab[study]" in refused(vitlab("study", *words, status=2))
+        assert "pip install 'vitlab[study]'" in refused(vitlab("study", *words, status=2))
 
 
 def test_the_program_starts_without_optuna():

@@ -79,7 +79,7 @@ def check_exactly_once(kept: Kept, folder: Path) -> None:
         assert run.finished
         assert [line["epoch"] for line in run.metrics()] == [1, 2]
     assert len(list((folder / "runs").iterdir())) == len(slots)
-    told = Counter(line for line in (folder / "log").read_text().splitlines() if "of held-out" in line)
+    told = Counter(line for line in (folder / "log").read_text().splitlines() if "validation accuracy" in line)
     assert max(told.values()) == 1
     before = len(kept.study.trials)
     Worker(kept, folder / "runs", torch.device("cpu")).work()  # a finished study has nothing to do

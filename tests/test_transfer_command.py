@@ -67,7 +67,7 @@ def test_a_model_for_other_pictures_is_an_ordinary_run(vitlab, folder: Path, mon
     done = vitlab("transfer", folder, "data.source=digits", "limit=100", "--road", "resize", "--name", "own")
     assert "filters for 3 channels made ones for 1 channel" in done.stdout
     assert "pictures are resized to 32×32" in done.stdout
-    assert "below, a linear probe on the features" in done.stdout
+    assert "of a linear probe on the features" in done.stdout
     run = package.open_run("runs/own")
     started = find(str(folder))
     name = "blocks.1.attention.qkv.weight"

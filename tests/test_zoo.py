@@ -64,7 +64,7 @@ def test_it_predicts_looks_and_learns_on_with_no_training_and_writes_nothing_int
     monkeypatch.chdir(tmp_path)
     before = everything()
     main(["predict", "cifar10", FROG])
-    assert "frog.png: frog 9" in capsys.readouterr().out
+    assert "frog.png: frog (9" in capsys.readouterr().out
     main(["look", "cifar10", FROG, "--layer", "8", "--head", "1", "--data", str(tmp_path / "none")])
     assert (tmp_path / "cifar10-look/look.html").stat().st_size > 10_000
     assert "cifar10-look/look.html" in capsys.readouterr().out

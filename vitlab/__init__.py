@@ -18,6 +18,7 @@ from vitlab.engine.run import Run, open_run
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Training
 from vitlab.inference.answers import Prediction, load_pictures, predict
+from vitlab.inference.calibration import calibrate
 from vitlab.lab import evaluate, finetune, look, resume, train
 from vitlab.model import MultiScale, Shape, ViT
 from vitlab.recipes import recipe
@@ -33,6 +34,7 @@ __all__ = [
     "Shape",
     "Training",
     "ViT",
+    "calibrate",
     "evaluate",
     "finetune",
     "load_pictures",

@@ -112,20 +112,23 @@ def evaluate(run: Positional[Path], /, data: DataFolder = None, device: Device =
     """
     result = lab.evaluate(run, data=data, device=device)
     low, high = result.interval
+    names, balanced = open_run(run).card.classes, result.balanced_accuracy
+    right, tested = result.confusion().diagonal().tolist(), result.tested.tolist()
     if as_json:
         told = {"accuracy": result.accuracy, "low": low, "high": high, "loss": result.loss}
+        told |= {"balanced_accuracy": balanced}
         known = {name: figure if result.count else None for name, figure in told.items()}
-        print(json.dumps(known | {"count": result.count}))
+        classes = {name: {"right": r, "count": n} for name, r, n in zip(names, right, tested, strict=True)}
+        print(json.dumps(known | {"count": result.count, "classes": classes}))
         return
     show_accuracy(result.accuracy, low, high, result.count)
-    card = open_run(run).card
-    confusion = result.confusion()
-    wrong = [i for i in range(len(card.classes)) if confusion[i, i] < confusion[i].sum()]
+    if result.uneven:
+        out.print(f"balanced accuracy {balanced:.2%}, the mean of the accuracies of the classes", markup=False)
+    wrong = [i for i in range(len(names)) if right[i] < tested[i]]
     if wrong:
         out.print("lowest accuracy by class:", markup=False)
-    for i in sorted(wrong, key=lambda i: float(confusion[i, i] / confusion[i].sum()))[:3]:
-        right, all_of_it = int(confusion[i, i]), int(confusion[i].sum())
-        out.print(f"  {card.classes[i]}: {right / all_of_it:.1%} ({right} of {all_of_it})", markup=False)
+    for i in sorted(wrong, key=lambda i: right[i] / tested[i])[:3]:
+        out.print(f"  {names[i]}: {right[i] / tested[i]:.1%} ({right[i]} of {tested[i]})", markup=False)
 
 
 def look(
@@ -160,7 +163,7 @@ def look(
     names = pictures or [f"test:{place}" for place in opened.evaluation.first_of_each_class(LOOKS)]
     seen = lab.look(opened, names, token=token, label=label, invert=invert, data=data, device=device)
     drawn = lab.draw(opened, seen, folder, layer=layer, head=head, tested=tested, data=data, device=device)
-    for line in (*describe_look(seen), *describe_trust(drawn.trust)):
+    for line in (*describe_look(seen, calibrated=opened.calibration.exists()), *describe_trust(drawn.trust)):
         out.print(line, markup=False, highlight=False)
     if drawn.note:
         out.print(f"  on these alone, since {drawn.note}", markup=False)

@@ -136,9 +136,10 @@ def begin_from(start: Run, network: Network, card: Card) -> None:
         then, now = (f"{each.channels}×{each.height}×{each.width}" for each in (start.card, card))
         if then == now:
             raise
-        size = f"data.source.size={start.card.height}x{start.card.width}"
-        given = start.name if start.shipped else start.folder
+        old, given = start.card, start.name if start.shipped else start.folder
+        other = [f"data.source.size={old.height}x{old.width}"] * ((old.height, old.width) != (card.height, card.width))
+        other += [f"data.source.channels={old.channels}"] * (old.channels != card.channels)
         raise BadInput(
-            f"{start.name} learned from pictures of {then}, and these are {now}: read them in its size, where they are "
-            f"your own by {size}, or fit it to them by 'vitlab transfer {given}'"
+            f"{start.name} learned from pictures of {then}, and these are {now}: read them as it did, where they are "
+            f"your own by {' '.join(other)}, or fit it to them by 'vitlab transfer {given}'"
         ) from None

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Literal
+from statistics import fmean, median
+from typing import Any, Literal
 
 from vitlab.data import Arrays, Folder
+from vitlab.data.folder import parse_size
 from vitlab.data.prepared import Card
 from vitlab.data.survey import Survey
 from vitlab.data.words import counted
@@ -27,6 +28,8 @@ TOKENS = 64  # about so many patches: enough to tell where things are, few enoug
 SHOWN, OFTEN = 150_000, 200  # pictures shown in all, some minutes on two cores, and each at most so often
 TUNED, AGAIN = 6_000, 40  # the same for a model that is trained already, and larger
 FEW = 20  # pictures a class
+LOST = 0.1  # share of the pictures' areas that may be cut off without a word
+PACE = {("training", "epochs"), ("training", "batch"), ("data", "validation"), ("data", "limit")}
 UNEVEN = 3  # times as many pictures in the largest class as in the smallest
 
 Learning = Literal["supervised", "mae", "dino"]
@@ -81,13 +84,14 @@ def choices(name: str, settings: Sequence[str] = (), how: Learning = "supervised
     start = begin(name)
     source = override(start, [word for word in settings if says_how_to_read(word, start)]).data.source
     assert isinstance(source, Folder | Arrays)
-    survey, paced = source.survey(), pace(settings, start)
+    survey, asked = source.survey(), pace(settings, start)
+    sides, shape = grid(survey, parse_size(source.size) if isinstance(source, Folder) else None)
     if how == "supervised":
-        shape = [*grid(survey), change(survey), *model(survey)]
-        return [*shape, *length(survey, source.test, **paced), *uneven(survey), *few(survey)]
-    shape = [*grid(survey), *without_labels(how, survey), *model(survey)]
-    lasting = list(length(survey, source.test, SHOWN // 2, OFTEN, **paced))
-    if len(survey.counts) < 2:
+        shape += [change(survey, sides), *model(survey)]
+        return [*shape, *length(survey, source.test, **asked), *uneven(survey), *few(survey)]
+    shape += [*without_labels(how, survey), *model(survey)]
+    lasting = list(length(survey, source.test, SHOWN // 2, OFTEN, **asked))
+    if len(survey.counts) < 2 and "validation" not in asked:
         lasting.append(Choice(("validation=0",), "no labels by which to follow what it learns, so none is held out"))
     return [*shape, *lasting]
 
@@ -131,35 +135,44 @@ def path_of(word: str, start: Experiment) -> tuple[str, ...]:
         return ()
 
 
-def pace(settings: Sequence[str], start: Experiment) -> dict[str, int]:
-    """The epochs and the batch that `settings` ask for, where they do: nothing else is chosen then."""
-    asked = {path[1]: word for word in settings if (path := path_of(word, start))[:1] == ("training",)}
-    words = [asked[name] for name in ("epochs", "batch") if name in asked]
-    training = override(start, words).training
-    return {name: getattr(training, name) for name in ("epochs", "batch") if name in asked}
+def pace(settings: Sequence[str], start: Experiment) -> dict[str, Any]:
+    """The epochs, batch, validation and limit that `settings` ask for, where they do: nothing else is chosen then."""
+    asked = {path: word for word in settings if (path := path_of(word, start)) in PACE}
+    wanted = override(start, list(asked.values()))
+    return {path[1]: getattr(getattr(wanted, path[0]), path[1]) for path in asked}
 
 
-def grid(survey: Survey) -> Iterator[Choice]:
-    """A size for all pictures, and patches that divide it."""
-    height, width = (round(median(side)) for side in zip(*survey.sizes.elements(), strict=True))
-    if not survey.resized:
+def grid(survey: Survey, asked: tuple[int, int] | None) -> tuple[tuple[int, int], list[Choice]]:
+    """A size for all pictures, if none is asked for, and patches that divide it; what is cut off by that."""
+    height, width = asked or (round(median(side)) for side in zip(*survey.sizes.elements(), strict=True))
+    if asked or not survey.resized:
         patch = nearest_patch(height, width)
         halving = patch.bit_count() == 1 and patch > 1
         tokens = () if halving else ("tokens=conv-stem", "tokens.channels=8")
-        yield Choice((*tokens, f"patch={patch}"), f"{height}×{width} pixels are {height * width // patch**2} patches")
-        return
+        reason = f"{height}×{width} pixels are {height * width // patch**2} patches"
+        return (height, width), [Choice((*tokens, f"patch={patch}"), reason), *cut(survey, (height, width))]
     scale = min(1, LONGEST / max(height, width))
     patch = next(side for side in (2, 4, 8) if side == 8 or height * width * scale**2 <= 1.6 * TOKENS * side**2)
-    sides = tuple(max(round(side * scale / patch), 1) * patch for side in (height, width))
+    sides = (max(round(height * scale / patch), 1) * patch, max(round(width * scale / patch), 1) * patch)
     patches = f"{sides[0] * sides[1] // patch**2} patches of {patch}×{patch}"
     if set(survey.sizes) == {sides}:
-        yield Choice((f"patch={patch}",), f"{height}×{width} pixels are {patches}")
-        return
-    found = (
-        f"{len(survey.sizes)} sizes, {height}×{width} in the middle" if len(survey.sizes) > 1 else f"{height}×{width}"
-    )
+        return sides, [Choice((f"patch={patch}",), f"{height}×{width} pixels are {patches}")]
+    several = f"{len(survey.sizes)} sizes, median sides {height} and {width}"
+    found = several if len(survey.sizes) > 1 else f"{height}×{width}"
     size = f"data.source.size={sides[0]}x{sides[1]}"
-    yield Choice((size, f"patch={patch}"), f"{found}: scaled to cover {sides[0]}×{sides[1]}, {patches}")
+    chosen = Choice((size, f"patch={patch}"), f"{found}: scaled to cover {sides[0]}×{sides[1]}, {patches}")
+    return sides, [chosen, *cut(survey, sides)]
+
+
+def cut(survey: Survey, sides: tuple[int, int]) -> Iterator[Choice]:
+    """A remark, where much of the pictures is lost as they are scaled to cover this size and cut at the middle."""
+    kept = [
+        sides[0] * sides[1] / (height * width * max(sides[0] / height, sides[1] / width) ** 2)
+        for height, width in survey.sizes.elements()
+    ]
+    lost = 1 - fmean(kept)
+    if survey.resized and lost > LOST:
+        yield Choice((), f"{lost:.0%} of their area is cut off so, at the edges: if it matters, pad them to one shape")
 
 
 def nearest_patch(height: int, width: int) -> int:
@@ -168,14 +181,13 @@ def nearest_patch(height: int, width: int) -> int:
     return min(fits, key=lambda side: max(height * width / side**2 / TOKENS, TOKENS * side**2 / (height * width)))
 
 
-def change(survey: Survey) -> Choice:
+def change(survey: Survey, sides: tuple[int, int]) -> Choice:
     """How pictures are changed while they are learned from."""
     if survey.channels == 1:
         slight = ("rotate=10", "translate=0.08", "augment.scale=0.1", "shear=8")
         return Choice(slight, "grey pictures, such as signs or scans, are turned, shifted and slanted a little")
-    side = min(LONGEST, round(median(side for size in survey.sizes.elements() for side in size)))
     reason = "colour pictures, such as photographs, are mirrored, shifted and changed; flip=no where left is not right"
-    return Choice(("flip=yes", f"crop={max(side // 8, 1)}", "trivial=yes"), reason)
+    return Choice(("flip=yes", f"crop={min(sides) // 8}", "trivial=yes"), reason)
 
 
 def without_labels(how: Learning, survey: Survey) -> Iterator[Choice]:
@@ -202,13 +214,16 @@ def model(survey: Survey) -> Iterator[Choice]:
         yield Choice(("width=192", "depth=6"), f"{survey.total:,} pictures can teach a larger model")
 
 
-def length(survey: Survey, tested: float, shown: int = SHOWN, often: int = OFTEN, **asked: int) -> Iterator[Choice]:
+def length(survey: Survey, tested: float, shown: int = SHOWN, often: int = OFTEN, **asked: Any) -> Iterator[Choice]:
     """How long to train, in what batches, as far as that is not asked for, and how many pictures to hold out."""
     left = survey.total if survey.tests else round(survey.total * (1 - tested))
-    if left < 200:
+    if "validation" in asked:
+        left = round(left * (1 - asked["validation"]))
+    elif left < 200:
         yield Choice(("validation=0",), f"{counted(left, 'picture')} to learn from: none to spare for choices")
     else:
         left = round(left * 0.9)
+    left = min(left, asked.get("limit") or left)
     epochs = asked.get("epochs", min(max(shown // max(left, 1), 5), often))
     batch = 64 if left >= 2000 else 32 if left >= 200 else min(16, max(left // 2, 1))
     batch = asked.get("batch", batch)

@@ -7,8 +7,9 @@ from typing import Annotated
 import tyro
 
 from vitlab.console import plain_table, terminal
+from vitlab.data.words import shown
 from vitlab.engine.run import Run
-from vitlab.own import Choice
+from vitlab.own import OWN, Choice
 
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 RunName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
@@ -26,6 +27,7 @@ DataFolder = Annotated[
 Device = Annotated[str, tyro.conf.arg(metavar="DEVICE", help="auto, cpu or cuda.")]
 Runs = Annotated[Path, tyro.conf.arg(help="Folder of the runs.")]
 Quiet = Annotated[bool, tyro.conf.arg(help="Print only the result.")]
+NAMED = 12  # classes that are listed by name
 out = terminal()
 
 
@@ -48,6 +50,10 @@ def describe_run(run: Run) -> None:
     card = run.card
     weights = sum(parameter.numel() for parameter in run.build().parameters())
     out.print(f"{run.folder}: {weights:,} weights, {card.train:,} training pictures of {card.name}", markup=False)
+    if run.experiment.data.source.kind in OWN:
+        more = f", and {len(card.classes) - NAMED} more" if len(card.classes) > NAMED else ""
+        named = ", ".join(map(shown, card.classes[:NAMED]))
+        out.print(f"  classes: {named}{more}", markup=False)
     for note in card.notes:
         out.print(f"  note: {note}", markup=False)
 

@@ -193,7 +193,8 @@ def read_pictures(folder: Path, name: str) -> None:
 
 
 def make_archives(folder: Path) -> None:
-    names = {f"{kind}/{place}.{end}": f"colour.{end}" for kind in "ab" for place in (1, 2) for end in ("png", "jpg")}
+    contents = {"a": "colour", "b": "grey"}
+    names = {f"{k}/{place}.{end}": f"{contents[k]}.{end}" for k in "ab" for place in (1, 2) for end in ("png", "jpg")}
     with zipfile.ZipFile(folder / "set.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in names.items():
             archive.writestr(zipfile.ZipInfo(name), encoded(content))

@@ -1,5 +1,6 @@
 """A data set: uint8 pictures and labels, the ways to split them, and their statistics."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -73,7 +74,8 @@ def only(data: DataSet, classes: Sequence[str]) -> DataSet:
 def hold_out(part: Part, fraction: float, seed: int = 0) -> tuple[Part, Part]:
     """Split into (rest, held out): the same share of every class, at least one picture of each class in the rest.
 
-    Copies of a picture stay together: one that is held out has none in the rest of its class.
+    Copies of a picture stay together: one that is held out has none in the rest. One that lies in several classes, and
+    so has a wrong label, is not held out.
     """
     if not 0 <= fraction < 1:
         raise BadInput(f"a held-out share of {fraction:g} was asked for: it must be at least 0 and below 1")
@@ -81,7 +83,10 @@ def hold_out(part: Part, fraction: float, seed: int = 0) -> tuple[Part, Part]:
     held = np.zeros(len(labels), dtype=bool)
     if fraction > 0:
         copies = digests(part.pictures).numpy()
-        for members in _shuffled_classes(labels, seed):
+        several = np.isin(copies, contested(copies, labels))
+        copies[several] = copies[several][:1]  # as if they were one picture, the last of each class
+        for shuffled in _shuffled_classes(labels, seed):
+            members = shuffled[np.argsort(several[shuffled], kind="stable")]
             held[_first(members, copies[members], max(1, round(fraction * len(members))))] = True
     return part.pick(torch.from_numpy(np.flatnonzero(~held))), part.pick(torch.from_numpy(np.flatnonzero(held)))
 
@@ -94,6 +99,12 @@ def _first(members: np.ndarray, copies: np.ndarray, wanted: int) -> np.ndarray:
     return members[order[: min(ends, key=lambda end: abs(end - wanted), default=0)]]
 
 
+def contested(copies: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The digests that pictures of more than one class have."""
+    _, first, which = np.unique(copies, return_index=True, return_inverse=True)
+    return np.unique(copies[labels != labels[first][which]])
+
+
 def split_test(part: Part, fraction: float, classes: Sequence[str]) -> tuple[Part, Part, list[str]]:
     """Hold out a test part where the data has none: (training part, test part, notes for the user)."""
     if not 0 < fraction < 1:
@@ -101,13 +112,15 @@ def split_test(part: Part, fraction: float, classes: Sequence[str]) -> tuple[Par
     train, test = hold_out(part, fraction)
     if not len(test):
         raise BadInput(
-            "no class has two pictures that differ, so none can be held out for testing: add pictures or a test part"
+            "no class has two pictures that differ and lie in no other class, so none can be held out for testing: "
+            "add pictures or a test part"
         )
     notes = [f"{len(test)} of {len(part)} pictures held out for testing, {fraction:.0%} of each class"]
-    tested = set(test.labels.tolist())
-    single = [name for label, name in enumerate(classes) if label not in tested]
-    if single:
-        notes.append(f"with one picture, so not tested: {', '.join(single)}")
+    counts, tested = Counter(part.labels.tolist()), set(test.labels.tolist())
+    untested = [label for label in range(len(classes)) if label not in tested]
+    for what, single in (("one picture", True), ("copies alone", False)):
+        if names := [classes[label] for label in untested if (counts[label] == 1) == single]:
+            notes.append(f"with {what}, so not tested: {', '.join(names)}")
     return train, test, notes
 
 

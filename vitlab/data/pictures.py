@@ -18,7 +18,9 @@ from torch import Tensor
 from vitlab.data.words import one_line, shown
 from vitlab.errors import BadInput
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".jpe", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
+SUFFIXES = (
+    ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm",
+)  # fmt: skip
 # Recognised by content, whatever the suffix says; formats that start another program, such as EPS, stay out.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "PPM", "WEBP")
 GREY = frozenset(("1", "L", "LA", "La"))
@@ -74,6 +76,7 @@ class Hush:
 
 
 ROOM, HUSH = Room(2**26), Hush()
+DECODED = threading.local()  # what each thread found in the picture that it decoded last
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # what is wrong with a file is said once, by us
 # Of Pillow's 16 MB blocks, glibc keeps those that are freed for each thread, gigabytes in all; larger ones go back.
 Image.core.set_block_size(2**26)
@@ -153,6 +156,7 @@ def read_header(path: Path | bytes) -> Header:
 
 def decode(path: Path | bytes, channels: int, height: int, width: int) -> np.ndarray:
     """Decode the first frame to uint8 (c, y, x)."""
+    DECODED.brightest = 0
     if channels not in (1, 3):
         raise BadInput(f"a picture file gives 1 channel or 3, not {channels}")
     with _opened(path) as opened:
@@ -160,6 +164,11 @@ def decode(path: Path | bytes, channels: int, height: int, width: int) -> np.nda
         if picture.size != (width, height):
             picture = ImageOps.fit(picture, (width, height), Image.Resampling.BICUBIC)
         return _pixels(picture)
+
+
+def brightest() -> int:
+    """The largest value of the picture that this thread decoded last, where that has 16 bits; else 0."""
+    return int(getattr(DECODED, "brightest", 0))
 
 
 def _upright(opened: Image.Image, grey: bool) -> Image.Image:
@@ -214,7 +223,9 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
     if not picture.mode.startswith("I"):
         return picture
     values = np.asarray(picture)
-    if values.min() < 0 or values.max() > 65535:
+    least, most = int(values.min()), int(values.max())
+    if least < 0 or most > 65535:
         raise Unreadable("its pixels are 32-bit numbers")
+    DECODED.brightest = most
     rows = [((some.astype(np.int32) + 128) // 257).astype(np.uint8) for some in np.array_split(values, 64) if len(some)]
     return Image.fromarray(np.concatenate(rows))

@@ -10,6 +10,7 @@ from vitlab.data.pictures import is_picture
 from vitlab.data.words import natural, shown
 from vitlab.errors import BadInput
 
+ADDED = ("@eaDir", "__MACOSX")  # folders that a network disk or a Mac puts beside what is one's own
 MADE = ".pictures"  # what the files end in that are made of pictures, which may lie beside these
 
 
@@ -36,7 +37,7 @@ class OnDisk:
     def folders(self) -> list["OnDisk"]:
         """The visible folders in it, in natural order, without links that lead back up to it."""
         try:
-            inside = [path for path in self.path.iterdir() if path.is_dir() and not path.name.startswith(".")]
+            inside = [path for path in self.path.iterdir() if path.is_dir() and is_visible(path.name)]
         except OSError as error:
             raise BadInput(f"{self} cannot be read: {error.strerror}") from None
         here = self.path.resolve()
@@ -56,7 +57,7 @@ class OnDisk:
                 folders.clear()
                 continue
             seen.add((status.st_dev, status.st_ino))
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            folders[:] = sorted(filter(is_visible, folders))
             yield here, [name for name in files if not name.startswith(".")]
 
     def is_loose(self) -> bool:
@@ -75,6 +76,11 @@ class OnDisk:
             for name in sorted(name for name in names if not name.endswith(MADE)):
                 total.update(os.fsencode(f"\0{name}\0{_state(os.path.join(here, name))}"))
         return total.hexdigest()
+
+
+def is_visible(folder: str) -> bool:
+    """By its name alone."""
+    return not folder.startswith(".") and folder not in ADDED
 
 
 def _state(file: str) -> str:

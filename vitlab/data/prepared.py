@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from torch import Tensor, device, isin, tensor
+from torch import Tensor, cat, device, isin, tensor
 
 from vitlab.data import Sample, Source
-from vitlab.data.dataset import DataSet, Part, check_sides, hold_out, only, statistics, take
+from vitlab.data.dataset import DataSet, Part, check_sides, contested, hold_out, only, statistics, take
 from vitlab.data.rows import Rows, digests
 from vitlab.errors import BadInput
 
@@ -100,10 +100,18 @@ def describe(loaded: DataSet, train: Part, validation: Part, normalise: Normalis
 
 
 def copied(train: Part, test: Part) -> list[str]:
-    """A word of warning where pictures are tested that are learned as well."""
-    known = int(isin(digests(test.pictures), digests(train.pictures)).sum())
-    whole = f"{known:,} of the {len(test):,} test pictures are copies of training pictures"
-    return [f"{whole}, so the test accuracy will be too high"] if known else []
+    """A word of warning where pictures are tested that are learned as well, or where one has several labels."""
+    tested, learned = digests(test.pictures), digests(train.pictures)
+    known = int(isin(tested + test.labels, learned + train.labels).sum())  # a digest and a label are one number so
+    several = len(contested(cat([learned, tested]).numpy(), cat([train.labels, test.labels]).numpy()))
+    notes = []
+    if known:
+        whole = f"{known:,} of the {len(test):,} test pictures are copies of training pictures"
+        notes.append(f"{whole}, so the test accuracy will be too high")
+    if several:
+        whole = f"{several:,} pictures lie in more than one class" if several > 1 else "1 picture lies in two classes"
+        notes.append(f"{whole}, so some labels are wrong")
+    return notes
 
 
 def known(normalise: Normalising, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

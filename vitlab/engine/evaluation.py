@@ -17,6 +17,8 @@ from vitlab.errors import BadInput
 from vitlab.experiment import Testing
 from vitlab.model import Network
 
+UNEVEN = 3  # times as many pictures of the largest class as of the smallest
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -71,6 +73,27 @@ class Evaluation:
         """Counts (classes, classes): rows truth, columns guess."""
         classes = self.logits.shape[-1]
         return torch.bincount(self.labels * classes + self.guesses, minlength=classes**2).view(classes, classes)
+
+    @property
+    def tested(self) -> Tensor:
+        """Test pictures of each class (classes,)."""
+        return self.confusion().sum(dim=1)
+
+    @property
+    def recall(self) -> Tensor:
+        """The share of each class's pictures that are told right (classes,); NaN where it has none."""
+        return self.confusion().diagonal().double() / self.tested
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """The mean recall of the classes that have pictures, however many (Brodersen et al., 2010)."""
+        return float(self.recall.nanmean())
+
+    @property
+    def uneven(self) -> bool:
+        """Whether one class has many times the pictures of another, so that accuracy is mostly about the large ones."""
+        there = self.tested[self.tested > 0]
+        return len(there) > 0 and int(there.max()) >= UNEVEN * int(there.min())
 
     def calibration(self, bins: int = 10) -> list[tuple[float, float, int]]:
         """(mean confidence, accuracy, count) of each tenth of the confidence scale that holds pictures."""

@@ -1,14 +1,18 @@
 """A model card: what a run is, for somebody who meets it on the hub; a header that machines read, then words."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from vitlab.data.arrays import Arrays
+from vitlab.data.folder import Folder
 from vitlab.engine.cost import flops
 from vitlab.engine.run import Run
+from vitlab.experiment import Experiment
 from vitlab.export.subject import needed
-from vitlab.inference.calibration import kept
-from vitlab.report.calibration import expected_error
+from vitlab.report.calibration import expected_error, kept
 from vitlab.settings import walk, write_value
 
 HUB = {  # names of the data sets there
@@ -28,9 +32,18 @@ def write_card(run: Run, licence: str | None = None) -> str:
         parameters=sum(weight.numel() for weight in network.parameters()), flops=flops(network),
         error=expected_error(run.evaluation.calibration(10)) if result["count"] else None,
         calibration=kept(run),
-        settings=[(".".join(each.path), write_value(each.value)) for each in walk(run.experiment)],
+        settings=[(".".join(each.path), write_value(each.value)) for each in walk(published(run.experiment))],
         percent=lambda share: f"{100 * share:.2f} %",
     )  # fmt: skip
+
+
+def published(experiment: Experiment) -> Experiment:
+    """The experiment without the place of its pictures on this machine: of their path the last part is left."""
+    source = experiment.data.source
+    if not isinstance(source, Folder | Arrays):
+        return experiment
+    named = replace(source, path=Path(source.path).name)
+    return replace(experiment, data=replace(experiment.data, source=named))
 
 
 def header(run: Run, licence: str | None) -> str:

@@ -1,42 +1,25 @@
 """How sure a model should be: one temperature, fitted on pictures that were held out of training."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from torch import Tensor
 
 from vitlab.data.prepared import Normalise, move
+from vitlab.data.words import counted
 from vitlab.engine.evaluation import Evaluation, evaluate_part, in_numbers
-from vitlab.engine.facts import Facts
 from vitlab.engine.loop import use_bfloat16
 from vitlab.engine.run import Run
-from vitlab.engine.storage import read_json, write_json
+from vitlab.engine.storage import write_json
 from vitlab.errors import BadInput
 from vitlab.given import as_run, check_finished, find_device, tested_on
-from vitlab.report.calibration import expected_error
-from vitlab.settings import from_json
+from vitlab.report.calibration import Calibration, Judged, expected_error, kept
+
+__all__ = ["Calibration", "Judged", "calibrate", "describe", "fit", "judge", "kept"]
 
 COLDEST, WARMEST = 0.05, 20.0
 BINS = 10
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What the temperature did on some pictures: cross-entropy, and the calibration error in `bins` bins."""
-
-    pictures: int
-    bins: int
-    loss_before: float
-    loss_after: float
-    error_before: float
-    error_after: float
-
-
-@dataclass(frozen=True)
-class Calibration:
-    temperature: float
-    validation: Judged  # what it was fitted on
-    test: Judged | None  # what it had not seen
+FEW = 100  # held-out pictures; of fewer the temperature is in doubt
 
 
 def calibrate(run: Run | Path | str, data: Path | str | None = None, device: str = "auto") -> Calibration:
@@ -62,16 +45,6 @@ def calibrate(run: Run | Path | str, data: Path | str | None = None, device: str
     )  # fmt: skip
     write_json(run.calibration, asdict(found))
     return found
-
-
-def kept(run: Run) -> Calibration | None:
-    """What `calibrate` saved with the run; nothing where it was never called."""
-    if not run.calibration.exists():
-        return None
-    where = str(run.calibration)
-    content = Facts(read_json(run.calibration), where)
-    test = None if content["test"] is None else from_json(Judged, content["test"], where)
-    return Calibration(run.temperature, from_json(Judged, content["validation"], where), test)
 
 
 def fit(logits: Tensor, labels: Tensor) -> float:
@@ -108,12 +81,16 @@ def describe(found: Calibration, run: Run) -> list[str]:
         f"(loss {held_out.loss_before:.4f} before, {held_out.loss_after:.4f} after)"
     ]
     if test:
-        errors = f"calibration error {test.error_before:.2%} before, {test.error_after:.2%} after"
-        lines.append(
-            f"on {test.pictures:,} test pictures, in {test.bins} bins: {errors}; the classes it names stay the same"
-        )
+        losses = f"loss {test.loss_before:.4f} before, {test.loss_after:.4f} after"
+        errors = f"calibration error {test.error_before:.2%} before, {test.error_after:.2%} after, in {test.bins} bins"
+        lines.append(f"on {test.pictures:,} test pictures: {losses}; {errors}; the classes it names stay the same")
         if test.error_after > test.error_before:
             lines.append(
                 f"the calibration error grew: {held_out.pictures:,} held-out pictures may be too few to fit on"
             )
+    if held_out.pictures < FEW:
+        lines.append(
+            f"so few as {counted(held_out.pictures, 'held-out picture')} leave the temperature in doubt: hold out more "
+            "by validation=0.3 when you train it"
+        )
     return [*lines, f"saved in {run.calibration}; predict and export use it"]

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from tyro.conf import Positional
 
+from vitlab.data.words import shown
 from vitlab.errors import BadInput, choose
 from vitlab.given import as_run
 from vitlab.inference import calibration
@@ -65,7 +66,7 @@ def predict(
         show(answer)
     sys.stdout.flush()
     if not read and not unread:
-        raise BadInput(f"no picture in {', '.join(map(str, folders))}")
+        raise BadInput(f"no picture in {', '.join(map(shown, folders))}")
     told = [summary(read, unread, time.perf_counter() - began)] if folders else []
     if read and predictor.temperature != 1:
         told.append(f"probabilities calibrated, temperature {predictor.temperature:.2f}")
@@ -119,7 +120,7 @@ def followed(pictures: Sequence[Path], answers: Iterable[Prediction | Unread]) -
 def write_text(classes: tuple[str, ...], top: int | None) -> Callable[[Prediction], None]:
     def show(found: Prediction) -> None:
         named = list(zip(found.classes, found.probabilities, strict=True))[: top or FEW]
-        print(f"{found.picture}: " + ", ".join(f"{label} ({share:.1%})" for label, share in named))
+        print(f"{shown(found.picture)}: " + ", ".join(f"{label} ({share:.1%})" for label, share in named))
 
     return show
 

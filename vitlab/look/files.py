@@ -12,6 +12,7 @@ from torch import Tensor
 from vitlab.data import Part, read_picture, read_shown
 from vitlab.data.pictures import read_size
 from vitlab.data.prepared import Card, Normalise, seem_swapped, unit
+from vitlab.data.words import shown as printable
 from vitlab.errors import BadInput
 from vitlab.look.shown import Shown
 
@@ -53,7 +54,7 @@ def told_apart(shown: list[Shown], names: Sequence[Path | str]) -> tuple[Shown, 
     """Files that share a name are called by their paths as given."""
     times = Counter(picture.name for picture in shown)
     return tuple(
-        picture if times[picture.name] == 1 else replace(picture, name=str(name))
+        picture if times[picture.name] == 1 else replace(picture, name=printable(name))
         for picture, name in zip(shown, names, strict=True)
     )
 
@@ -75,4 +76,4 @@ def from_file(card: Card, path: Path) -> tuple[Tensor, Shown]:
         if height * card.width != width * card.height:
             scale = min(width / card.width, height / card.height)
             note += f", of it only the middle {round(card.height * scale)}×{round(card.width * scale)}"
-    return pixels, Shown(whole, path.name, note=note)
+    return pixels, Shown(whole, printable(path.name), note=note)

@@ -53,7 +53,7 @@ def target_words(look: Look) -> str:
     return f"the class {look.classes[targets[0]]}" if len(set(targets)) == 1 else "the class that was asked for"
 
 
-def describe_look(look: Look) -> list[str]:
+def describe_look(look: Look, calibrated: bool = False) -> list[str]:
     """For the terminal: what looks, how true the maps are, and what the model says of each picture, block by block."""
     sizes = [
         f"{counted(stream.attention.shape[1], 'layer')} of {counted(stream.attention.shape[2], 'head')}"
@@ -66,8 +66,9 @@ def describe_look(look: Look) -> list[str]:
     ]
     if look.blind:
         lines.append("what is read has met no patch: nothing of the picture reaches the answer")
+    before = " (before calibration)" if calibrated else ""
     for place, shown in enumerate(look.shown):
-        lines.append(f"{shown.name}: {said(look, place)}{f'; {shown.note}' if shown.note else ''}")
+        lines.append(f"{shown.name}: {said(look, place)}{before}{f'; {shown.note}' if shown.note else ''}")
         best = [(int(row.argmax()), float(row.softmax(dim=-1).max())) for row in look.lens[place]]
         named = [f"{look.classes[label]} ({share:.0%})" for label, share in best]
         stages = ["input", *(f"block {block}" for block in range(1, len(named)))]

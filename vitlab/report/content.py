@@ -112,4 +112,6 @@ class View:
     commands: Sequence[tuple[str, str]]  # (what it does, shell command)
     notes: Sequence[str] = ()
     probe: Probe | None = None  # where no epoch was trained, since its logits are one
+    balance: str = ""  # what the accuracy is where each class counts alike, if the classes are uneven
+    temperature: str = ""  # what a temperature did to its confidence, or that one can be fitted
     unlabelled: Unlabelled | None = None  # where it learned without labels; the accuracy is then a linear probe's

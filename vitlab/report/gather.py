@@ -17,7 +17,7 @@ from vitlab.errors import BadInput
 from vitlab.look import Shown, inside, look, places, trust
 from vitlab.model import Network, Shape
 from vitlab.objectives import Supervised
-from vitlab.report import explorer, unlabelled, words
+from vitlab.report import calibration, explorer, unlabelled, words
 from vitlab.report.content import Insight, Mistake, Probe, View
 from vitlab.settings import to_json
 
@@ -49,8 +49,20 @@ def gather(run: Run, prepared: Prepared, device: torch.device) -> View:
         commands=commands(run),
         notes=card.notes,
         probe=probe_of(run),
+        balance=balance(evaluation),
+        temperature=calibration.of_temperature(run, evaluation.calibration()),
         unlabelled=unlabelled.gather(run, prepared, network, device),
     )
+
+
+def balance(evaluation: Evaluation) -> str:
+    """The accuracy where each class counts alike, if some have many times the pictures of others."""
+    if not evaluation.uneven:
+        return ""
+    there = evaluation.tested[evaluation.tested > 0]
+    share = words.percent(evaluation.balanced_accuracy, words.digits(evaluation.count))
+    counts = f"from {words.grouped(int(there.min()))} to {words.grouped(int(there.max()))}"
+    return f"The classes have {counts} test pictures; where each counts alike, the balanced accuracy is {share}."
 
 
 def commands(run: Run) -> list[tuple[str, str]]:

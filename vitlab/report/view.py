@@ -16,6 +16,7 @@ def render(view: View) -> str:
     """The whole page, with style, script and pictures inside; the same view gives the same text."""
     unlabelled = unlabelled_section.gather(view)
     sentences = words.headline(view.accuracy, view.interval, view.count, view.baseline)
+    sentences += [view.balance] if view.balance else []
     return fill(
         "vitlab.report",
         "report",
