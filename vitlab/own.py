@@ -11,6 +11,7 @@ from vitlab.data.folder import parse_size
 from vitlab.data.prepared import Card
 from vitlab.data.survey import Survey
 from vitlab.data.words import counted
+from vitlab.engine.evaluation import UNEVEN
 from vitlab.engine.optimisers import Muon, Schedule
 from vitlab.errors import BadInput
 from vitlab.experiment import Experiment, Training
@@ -30,7 +31,6 @@ TUNED, AGAIN = 6_000, 40  # the same for a model that is trained already, and la
 FEW = 20  # pictures a class
 LOST = 0.1  # share of the pictures' areas that may be cut off without a word
 PACE = {("training", "epochs"), ("training", "batch"), ("data", "validation"), ("data", "limit")}
-UNEVEN = 3  # times as many pictures in the largest class as in the smallest
 
 Learning = Literal["supervised", "mae", "dino"]
 

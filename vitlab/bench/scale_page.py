@@ -64,6 +64,12 @@ class Scaled:
         """Every kind and number of pictures that two processes got each."""
         return [(one.work, one.size) for one in self.found if (one.part, one.way) == ("step", TWO)]
 
+    def of_batch(self, kind: str, size: int) -> tuple[Took, Took, Took]:
+        """The same batch in one process, in one with several threads, and in two with `size` pictures each."""
+        ways = ((ONE, 2 * size), (THREADS, 2 * size), (TWO, size))
+        one, threads, two = (self.took("step", kind, way, count) for way, count in ways)
+        return one, threads, two
+
     def cluster(self) -> Cluster:
         """Hosts that gather as fast as this one does."""
         gathered, fetched = (
@@ -104,10 +110,7 @@ class Scaled:
         )  # fmt: skip
         rows = []
         for kind, size in self.shared():
-            one, threads, two = (
-                self.took("step", kind, way, count)
-                for way, count in ((ONE, 2 * size), (THREADS, 2 * size), (TWO, size))
-            )
+            one, threads, two = self.of_batch(kind, size)
             half = self.took("step", kind, ONE, size)
             rows.append([
                 kind, f"{self.fitted.gradients[kind] // 4:,}", f"{2 * size}", spread(one), spread(threads), spread(two),
@@ -121,10 +124,7 @@ class Scaled:
         by: dict[str, list[float]] = {THREADS: [], TWO: []}
         noisy = 0
         for kind, size in self.shared():
-            one, threads, two = (
-                self.took("step", kind, way, count)
-                for way, count in ((ONE, 2 * size), (THREADS, 2 * size), (TWO, size))
-            )
+            one, threads, two = self.of_batch(kind, size)
             if one.high - one.low > NOISY * one.milliseconds:
                 noisy += 1
                 continue

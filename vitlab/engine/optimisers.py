@@ -42,9 +42,7 @@ class Muon:
     weight_decay: float = 0.05  # of both, times the rate of each
     beta2: float = 0.999  # AdamW's β₂
     apart: bool = False  # orthogonalise the query, key and value matrices each by itself, not joined
-    filters: bool = (
-        False  # Muon also for the convolutions of halving-stem and conv-pool, as matrices, but for the first
-    )
+    filters: bool = False  # Muon for the convolutions of halving-stem and conv-pool too, but for the first
 
     def __post_init__(self) -> None:
         check(self)

@@ -30,13 +30,9 @@ class ViT:
     final_norm: bool = True  # normalise the tokens before the head
     output: Output = "logits"  # what forward gives; report R1 gave softmax to cross-entropy, R0 log-softmax
     across: Literal["tokens", "batch"] = "tokens"  # what attends to what; batch: report R4's axes, pictures mixed
-    start: Start = (
-        "xavier"  # first weights; zero: xavier, with each residual branch starting at 0; torch: PyTorch's own
-    )
+    start: Start = "xavier"  # first weights; zero: xavier, but residual branches start at 0; torch: PyTorch's own
     copies: bool = False  # blocks start as copies of the first, as in nn.TransformerEncoder (report R4)
-    tokens: Tokens = field(
-        default_factory=ConvPatches
-    )  # image → tokens; 'vitlab settings digits tokens' says what each kind is
+    tokens: Tokens = field(default_factory=ConvPatches)  # image → tokens; its kinds: 'vitlab settings digits tokens'
     positions: Positions = field(default_factory=Learned)  # how a token's place is known
     attention: Attention = field(default_factory=Softmax)  # how tokens exchange what they hold
     block: Block = field(default_factory=Block)  # norms, MLP and regularisation
